@@ -1,4 +1,4 @@
-/* Busy-polling: how long the loop looks, and that it sleeps again. */
+/* Busy-polling: how long the loop polls, and that it sleeps again. */
 #include "tests/lib/unit.h"
 
 #include <unistd.h>
@@ -88,7 +88,7 @@ static void end(struct run *r)
 	pool_busy_close(&r->busy, NULL);
 	uv_close((uv_handle_t *)&r->tick, NULL);
 	uv_run(&r->loop, UV_RUN_DEFAULT);
-	pool_busy_touch(&r->loop); /* nobody's any more */
+	pool_busy_touch(&r->loop); /* no-op after the close */
 	assert_int_equal(uv_loop_close(&r->loop), 0);
 	pool_metrics_close(r->metrics);
 }
@@ -108,11 +108,11 @@ static bool looking(const struct run *r)
 	return uv_is_active((const uv_handle_t *)&r->busy.looking);
 }
 
-/* As if who asks had waited for this CPU: nothing comes while the loop looks,
- * and then two things in a row. False: something else took time. */
-static bool ask_in_vain(struct run *r)
+/* Imitates a requester that waited for this CPU: no event while the loop polls,
+ * then two at once. False: the test itself was delayed. */
+static bool poll_in_vain(struct run *r)
 {
-	usleep(2 * POOL_BUSY_CALM_US); /* what was spared is over */
+	usleep(2 * POOL_BUSY_CALM_US); /* any skipping has ended */
 	pool_busy_touch(&r->loop);
 	assert_true(looking(r));
 	while (looking(r))
@@ -123,7 +123,7 @@ static bool ask_in_vain(struct run *r)
 	return r->busy.spare_us > 0;
 }
 
-static void it_leaves_the_cpu_to_who_asks(void **state)
+static void polling_stops_while_a_requester_needs_the_cpu(void **state)
 {
 	struct run r = { 0 };
 	int i;
@@ -135,7 +135,7 @@ static void it_leaves_the_cpu_to_who_asks(void **state)
 		skip();
 	}
 	uv_timer_start(&r.tick, on_tick, 1000000, 0); /* the loop is alive */
-	for (i = 0; i < 100 && !ask_in_vain(&r); i++)
+	for (i = 0; i < 100 && !poll_in_vain(&r); i++)
 		;
 	assert_int_equal(r.busy.spare_us, POOL_BUSY_SPARE_US);
 	assert_false(looking(&r));
@@ -178,7 +178,7 @@ int main(void)
 		cmocka_unit_test(
 			after_looks_in_vain_it_looks_more_and_more_seldom),
 		cmocka_unit_test(it_looks_for_a_while_and_sleeps_again),
-		cmocka_unit_test(it_leaves_the_cpu_to_who_asks),
+		cmocka_unit_test(polling_stops_while_a_requester_needs_the_cpu),
 		cmocka_unit_test(with_none_it_sleeps_at_once),
 	};
 

@@ -8,7 +8,8 @@
 
 #include "pool/base/list.h"
 
-/* The code under test, with an allocator that can be told to fail. */
+/* Includes the code under test, with an allocator that the test can make
+ * fail. */
 static unsigned int fail_at, allocations; /* fail_at 0: never */
 
 static int allocation_fails(void)
@@ -48,7 +49,7 @@ static uint32_t random_below(uint32_t n)
 	return (uint32_t)((seed >> 32) * n >> 32);
 }
 
-/* Scattered, and equal for pairs of ids: real collisions. */
+/* Scattered, but pairs of ids share a hash: real collisions. */
 static uint32_t hash_of(uint32_t id)
 {
 	return (id / 2) * 2654435761u;
@@ -100,7 +101,7 @@ static void check(const struct pool_hash *h, struct item *items, uint32_t n)
 		count += items[i].in;
 	}
 	assert_int_equal(h->count, count);
-	/* chains are short, the memory follows the count */
+	/* short chains, and memory in proportion to count */
 	assert_true(count <= h->nbuckets);
 	assert_true(h->nbuckets <= 512 || h->nbuckets <= 2 * count + 1);
 	assert_true(h->nsegs <= h->nbuckets / 512 + 2);
@@ -110,7 +111,7 @@ static void check(const struct pool_hash *h, struct item *items, uint32_t n)
 		for (struct pool_hash_node *at = first_of(slot(h, b)); at;
 		     at = at->next)
 			bits |= filter_bit(at->hash);
-		/* None is missed; after a removal, none too many. */
+		/* The filter has the bit of each element, and no other bits. */
 		assert_int_equal(*slot(h, b) & ~POINTER_MASK, bits);
 	}
 }
@@ -159,7 +160,7 @@ static void it_agrees_with_a_model_at_every_small_size(void **state)
 
 	(void)state;
 	pool_hash_init(&h);
-	/* rises and falls over the edges of segments */
+	/* grows and shrinks across the edges of segments */
 	for (uint32_t round = 0; round < 300; round++) {
 		bool rising = round / 30 % 2 == 0;
 
@@ -278,7 +279,7 @@ static void each_element_is_visited_once_even_if_it_is_removed(void **state)
 	free(items);
 }
 
-/* The seed of another run of this program. */
+/* The seed of another process of this program. */
 static uint64_t seed_of_another_run(void)
 {
 	unsigned long long other = 0;
@@ -296,7 +297,7 @@ static uint64_t seed_of_another_run(void)
 	return other;
 }
 
-/* 63 bits of each are random. */
+/* Each seed has 63 random bits: two are never equal by chance. */
 static void each_process_has_a_seed_of_its_own(void **state)
 {
 	uint64_t own = pool_hash_seed(), other = seed_of_another_run();

@@ -182,7 +182,7 @@ static void a_paced_site_logs_a_burst_and_then_once_a_second(void **state)
 	assert_int_equal(3, lines_of(text));
 	assert_non_null(strstr(text, " (935 more left out)\n"));
 	assert_non_null(strstr(text, " (9 more left out)\n"));
-	/* Half an hour of silence is worth no more than the burst. */
+	/* After half an hour without lines, the burst is no larger. */
 	capture();
 	now_ns += 1800 * UINT64_C(1000000000);
 	for (int i = 0; i < 1000; i++)

@@ -10,8 +10,8 @@
 
 #define LEN 65536u
 
-/* Does a core dump have the page at `at`? By smaps: "BEGIN-END ...", and then
- * "VmFlags: rd wr dd ...". */
+/* Is the page at `at` included in core dumps? Reads smaps: "BEGIN-END ...",
+ * later "VmFlags: rd wr dd ...". */
 static bool is_dumped(const void *at)
 {
 	FILE *f = fopen("/proc/self/smaps", "re");
@@ -52,7 +52,8 @@ static void a_core_dump_has_no_mapped_object(void **state)
 
 	(void)state;
 	assert_ptr_not_equal(map, MAP_FAILED);
-	assert_true(is_dumped(plain)); /* or this test sees nothing */
+	assert_true(is_dumped(plain)); /* the reverse case, so that the test can
+				          fail */
 	assert_false(is_dumped(map));
 	assert_false(is_dumped(map + LEN - 1));
 	map[1] = 7;

@@ -89,7 +89,7 @@ static struct pool_metrics *registry(void)
 					   NULL, "Time to open."), 0);
 	assert_int_equal(pool_metrics_gauge(m, &used, "kvpool_used_bytes", "",
 					    "Back\\slash\nand line."), 0);
-	/* apart from its fellow */
+	/* registered apart from the other metric of this name */
 	assert_int_equal(pool_metrics_counter(m, &puts_, "kvpool_ops_total",
 					      "op=\"put\"", "Operations."), 0);
 	assert_int_equal(pool_metrics_hist(m, &took_bulk,

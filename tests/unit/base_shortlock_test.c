@@ -1,4 +1,4 @@
-/* The lock for moments: who waits for whom. */
+/* pool_shortlock: consistency, and a writer among many readers. */
 #include "tests/lib/unit.h"
 
 #include <stdatomic.h>
@@ -12,12 +12,14 @@
 
 struct pair {
 	struct pool_shortlock lock;
-	unsigned int a, b; /* the same, but while the lock is held for writing */
+	unsigned int a, b; /* equal, except while the lock is held for writing
+			      */
 	bool end;
 	atomic_uint reads;
 };
 
-/* Longer than one is away: then there is always one of several that reads. */
+/* Hold the lock for longer than a thread is without it: then at least one of
+ * several readers always holds it. */
 static void stay(void)
 {
 	for (int i = 0; i < 300; i++)

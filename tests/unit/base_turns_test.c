@@ -1,4 +1,4 @@
-/* Turns of a loop are measured without what it sleeps. */
+/* The duration of loop turns does not include the loop's sleep. */
 #include "tests/lib/unit.h"
 
 #include <stdbool.h>
@@ -76,9 +76,9 @@ static uint64_t sum(struct fixture *f)
 	return atomic_load(&f->turns.hist.sum_ns);
 }
 
-/* Each timer's turn is as long as its callback; the sleep between is nowhere. All
- * that the machine takes from the thread counts, so that sums are compared with
- * what the test itself has seen pass. */
+/* Each timer's turn is as long as its callback; the sleep between them is not
+ * counted. Time that the machine takes from the thread is, so the sums are
+ * compared with the time that the test itself has measured. */
 static void a_turn_is_what_the_loop_does_and_not_its_sleep(void **state)
 {
 	struct fixture *f = *state;
@@ -93,7 +93,8 @@ static void a_turn_is_what_the_loop_does_and_not_its_sleep(void **state)
 	all = uv_hrtime() - begin;
 	assert_in_range(longest(f), f->busy_ns, all);
 	assert_true(pool_hist_count(&f->turns.hist) >= 5);
-	/* The fifth callback's turn has ended with the loop, unseen. */
+	/* The turn of the fifth callback ended with the loop and was not
+	 * measured. */
 	assert_true(sum(f) >= 4 * f->busy_ns);
 	assert_true(sum(f) <= all);
 	assert_in_range(uv_metrics_idle_time(&f->loop), 1, all - sum(f));

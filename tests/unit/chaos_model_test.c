@@ -1,10 +1,10 @@
-/* What the checker of it_chaos excuses: of what nodes say they have evicted, these
- * names and no others. */
+/* Which names the checker of it_chaos excuses from being readable: those that
+ * nodes report as evicted, and no others. */
 #include "tests/lib/unit.h"
 
 #include "tests/chaos/chaos.h"
 
-/* Of chaos_clock.c: time stands still, and nothing is wrong with a mount. */
+/* Stubs of chaos_clock.c: time stands still, and every mount is clean. */
 uint64_t chaos_now_ms(void)
 {
 	return 0;
@@ -43,7 +43,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Key k, and `more` after it, are excused. */
+/* Key k and the `more` keys after it are excused, and no others. */
 static void only_these(unsigned int k, unsigned int more)
 {
 	for (unsigned int i = 0; i < chaos.nkeys; i++)
@@ -77,7 +77,7 @@ static void a_path_that_is_no_name_excuses_nothing(void **state)
 	only_these(chaos.nkeys, 0);
 }
 
-/* What was renamed is known to who was cut off by its former name. */
+/* A node that was disconnected during a rename reports the former name. */
 static void what_was_moved_from_there_is_excused_too(void **state)
 {
 	struct chaos_key *key = chaos.keys;

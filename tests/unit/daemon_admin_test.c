@@ -28,10 +28,10 @@ struct request {
 	char url[32768];
 	const char *method; /* NULL: GET */
 	const char *post;   /* a body, or NULL */
-	const char *header; /* one more, or NULL */
+	const char *header; /* an additional header line, or NULL */
 	const char *more;   /* and another */
-	const char *host;   /* of the daemon; NULL: 127.0.0.1 */
-	const char *local;  /* its Unix socket, instead */
+	const char *host;   /* value of Host; NULL: 127.0.0.1 */
+	const char *local;  /* the daemon's Unix socket, used instead of TCP */
 	/* out */
 	CURLcode rc;
 	long status;
@@ -52,11 +52,12 @@ static struct {
 	char why[600];
 	int changes;
 	unsigned int closed;
-	/* slow_page: its calls, the loop's turns, and when it returned */
+	/* slow_page: number of calls; turns of the loop; the turn and time of
+	 * its last return */
 	unsigned int slow, turns, slow_turn;
 	uint64_t slow_ns;
 	bool slow_twice; /* in one turn */
-	uint64_t rest_ns; /* the shortest time between two calls */
+	uint64_t rest_ns; /* shortest time between two calls */
 } t;
 
 static bool is_ready(void *arg)
@@ -85,7 +86,7 @@ static json_t *echo_page(void *arg, const struct daemon_admin_query *q,
 	return json_pack("{s:s}", "text", text);
 }
 
-/* Longer than any socket buffer takes at once. */
+/* Longer than any socket buffer holds. */
 static json_t *long_page(void *arg, const struct daemon_admin_query *q,
 			 unsigned int *ret_status, const char **ret_text)
 {
@@ -218,7 +219,7 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 	struct request *r = arg;
 	size_t take = size * n;
 
-	/* Count all, keep what fits. */
+	/* Counts all bytes, keeps those that fit. */
 	if (r->len < BODY_MAX - 1) {
 		size_t fits = BODY_MAX - 1 - r->len;
 
@@ -295,7 +296,7 @@ static void perform(struct request *r, const char *path)
 	assert_int_equal(pthread_create(&thread, NULL, fetch, r), 0);
 	uv_run(&t.loop, UV_RUN_DEFAULT);
 	pthread_join(thread, NULL);
-	/* the async handle's close callback */
+	/* run the close callback of the async handle */
 	uv_run(&t.loop, UV_RUN_NOWAIT);
 }
 
@@ -318,8 +319,8 @@ static void healthz_says_that_the_program_lives(void **state)
 	assert_string_equal(r->body, "ok\n");
 }
 
-/* What it says is sent when the page has returned. */
-static void readyz_says_why_not_to_the_letter(void **state)
+/* The text of readyz is sent after its handler has returned. */
+static void readyz_states_the_exact_reason(void **state)
 {
 	struct request *r;
 
@@ -474,7 +475,7 @@ static void what_changes_something_is_posted(void **state)
 	assert_int_equal(400, post("/api/change?by=%00", NULL, NULL));
 	assert_int_equal(400, get("/api/change?by=1")->status);
 	assert_int_equal(2, t.changes);
-	/* A web page in a browser here. */
+	/* A web page in a browser on this machine. */
 	assert_int_equal(403, post("/api/change", "Origin: http://evil", NULL));
 	assert_int_equal(2, t.changes);
 	assert_int_equal(405, post("/api/none", NULL, NULL));
@@ -546,7 +547,8 @@ static void posts_of_other_origins_are_refused(void **state)
 				  "Origin: http://localhost:1")->status);
 	snprintf(origin, sizeof(origin), "Origin: https://%s", host + 6);
 	assert_int_equal(403, ask("/api/change", host, origin)->status);
-	/* Its own origin, by a name that was made to resolve to us. */
+	/* DNS rebinding: Origin matches Host, but Host is not an address of
+	 * ours. */
 	assert_int_equal(403, ask("/api/change", "Host: evil.example",
 				  "Origin: http://evil.example")->status);
 	assert_int_equal(1, t.changes);
@@ -593,10 +595,10 @@ static void the_unix_socket_serves_this_user(void **state)
 	assert_int_equal(CURLE_OK, r.rc);
 	assert_int_equal(200, r.status);
 	assert_non_null(strstr(r.body, "\nkvpool_things_total 42\n"));
-	/* To connect there takes as much as to see names. */
+	/* Connecting to this socket needs the same right as seeing names. */
 	perform(&r, "/api/names?text=x");
 	assert_int_equal(200, r.status);
-	/* Browsers do not get here. */
+	/* Browsers cannot connect to it, so Host is not checked. */
 	r.header = "Host: whatever";
 	r.post = "x";
 	perform(&r, "/api/change");
@@ -609,7 +611,7 @@ static void the_unix_socket_serves_this_user(void **state)
 
 #define STRANGER 65533
 
-/* The whole answer to text, by a socket of a user's. */
+/* The whole answer to text, over a connection of user uid. */
 static const char *talk_as(uid_t uid, const struct sockaddr *to, socklen_t len,
 			   const char *text)
 {
@@ -670,7 +672,7 @@ static void other_users_of_the_machine_change_nothing(void **state)
 	path = open_local();
 	snprintf(un.sun_path, sizeof(un.sun_path), "%s", path);
 	assert_null(talk_as(STRANGER, (void *)&un, sizeof(un), post_it));
-	/* Whatever became of its mode. */
+	/* The peer's user is checked whatever the mode of the socket file. */
 	assert_int_equal(0, chmod(path, 0666));
 	got = talk_as(STRANGER, (void *)&un, sizeof(un), post_it);
 	assert_string_equal("", got);
@@ -705,7 +707,7 @@ static void other_users_of_the_machine_see_no_names(void **state)
 	assert_non_null(strstr(got, "\"x\""));
 }
 
-/* Not to be asked in the daemon's place. */
+/* A user could listen there to impersonate the daemon. */
 static void sockets_of_other_users_are_not_found(void **state)
 {
 	struct sockaddr_in tcp = { .sin_family = AF_INET,
@@ -743,7 +745,7 @@ static void posts_of_other_machines_are_refused(void **state)
 	freeifaddrs(list);
 	assert_int_equal(200, post("/api/change", NULL, NULL));
 	if (!host[0])
-		skip(); /* no address but loopback to come from */
+		skip(); /* the machine has no address but loopback */
 	assert_int_equal(403, post("/api/change", NULL, host));
 	assert_int_equal(1, t.changes);
 }
@@ -782,8 +784,8 @@ static void a_request_too_long_is_refused_and_the_next_one_served(void **state)
 	assert_int_equal(get("/healthz")->status, 200);
 }
 
-/* Connections that say nothing must not keep others from being answered, as
- * long as there are no more of them than the limit. */
+/* Idle connections do not keep others from being answered, as long as there are
+ * fewer of them than the limit. */
 static void silent_connections_do_not_stop_the_others(void **state)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET,
@@ -821,8 +823,8 @@ static int connect_as(uid_t uid)
 	return fd;
 }
 
-/* As many connections of a user's as are served at a time; *ret_refused of them
- * are closed at once. */
+/* Opens as many connections of user uid as the server accepts; *ret_refused of
+ * them are closed at once. */
 static void crowd(uid_t uid, int fds[ADMIN_HTTP_CONNECTIONS_MAX],
 		  unsigned int *ret_refused)
 {
@@ -882,7 +884,7 @@ static void nobody_on_tcp_keeps_the_unix_sockets_user_out(void **state)
 	remove_local(r.local);
 }
 
-/* However lively it is. */
+/* The time limit applies even if bytes keep arriving. */
 static void a_header_that_never_ends_is_cut_off(void **state)
 {
 	int fd = connect_as(getuid());
@@ -899,7 +901,7 @@ static void a_header_that_never_ends_is_cut_off(void **state)
 
 /* ---- many requests ---- */
 
-/* A connection that always has more requests waiting. */
+/* A connection that always has another request pipelined. */
 struct flood {
 	int fd;
 	const char *request;
@@ -954,8 +956,8 @@ static void flooded(const char *request, unsigned int n, unsigned int ms)
 	uv_run(&t.loop, UV_RUN_NOWAIT);
 }
 
-/* The loop turns, whoever has a next request at hand whenever one is answered.
- * (Were it not to turn, uv_run would not return.) */
+/* The loop ends its turn although the client pipelines requests. (Otherwise
+ * uv_run would not return.) */
 static void a_pipeline_does_not_hold_the_loop(void **state)
 {
 	(void)state;
@@ -965,8 +967,8 @@ static void a_pipeline_does_not_hold_the_loop(void **state)
 	assert_true(t.turns > 5);
 }
 
-/* One request a turn, if it takes so long; and the loop has most of the time for
- * others. */
+/* At most one slow request per turn, and other work gets most of the loop's
+ * time. */
 static void slow_pages_leave_most_of_the_time(void **state)
 {
 	(void)state;
@@ -979,8 +981,8 @@ static void slow_pages_leave_most_of_the_time(void **state)
 	assert_false(says("\nkvpool_admin_waited_total 0\n"));
 }
 
-/* Each gets its turn, in order. */
-static void who_waits_is_answered_in_order(void **state)
+/* Waiting connections are served in order of arrival. */
+static void waiting_connections_are_answered_in_order(void **state)
 {
 	int fds[4], answered[4] = { 0 };
 	char got[4096];
@@ -1007,9 +1009,9 @@ static void who_waits_is_answered_in_order(void **state)
 	}
 }
 
-/* There is no rest between turns on the Unix socket; but there are turns: in one
- * of the loop, its timer and its descriptor have one each. */
-static void who_waits_on_the_unix_socket_leaves_turns_to_others(void **state)
+/* The Unix socket has no pause between requests, but still a limit of two per
+ * turn of the loop: one by its timer, one by its descriptor. */
+static void the_unix_socket_handles_two_requests_a_turn(void **state)
 {
 	static const char slow[] =
 		"GET /api/slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -1024,7 +1026,8 @@ static void who_waits_on_the_unix_socket_leaves_turns_to_others(void **state)
 		fds[i] = socket(AF_UNIX, SOCK_STREAM, 0);
 		assert_int_equal(0, connect(fds[i], (void *)&un, sizeof(un)));
 	}
-	/* Each that is accepted has a turn, too: before there is a request. */
+	/* Accepting a connection counts against the limit, too: accept all of
+	 * them first. */
 	for (int i = 0; i < 10; i++)
 		uv_run(&t.loop, UV_RUN_NOWAIT);
 	for (int i = 0; i < 6; i++)
@@ -1043,8 +1046,8 @@ static void who_waits_on_the_unix_socket_leaves_turns_to_others(void **state)
 
 static const char slow_rest[] = "api/slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/* Who comes while others wait is answered after them. */
-static void who_comes_later_overtakes_nobody(void **state)
+/* A later connection is answered after those that are waiting. */
+static void later_connections_are_answered_later(void **state)
 {
 	int fds[6], answered[6] = { 0 }, there = 4;
 	char got[4096];
@@ -1064,7 +1067,7 @@ static void who_comes_later_overtakes_nobody(void **state)
 				answered[i] = ++n;
 		if (n == 0 || there == 6)
 			continue;
-		/* One has been answered, others wait. */
+		/* One has been answered and others wait: connect two more. */
 		for (; there < 6; there++) {
 			fds[there] = connect_as(getuid());
 			assert_int_equal(sizeof(slow_rest) - 1,
@@ -1080,7 +1083,7 @@ static void who_comes_later_overtakes_nobody(void **state)
 	}
 }
 
-/* Descriptors come and go; the address stays. */
+/* When descriptors are free again, the listening socket still works. */
 static void without_a_descriptor_it_accepts_later(void **state)
 {
 	struct sockaddr_in tcp = { .sin_family = AF_INET,
@@ -1140,7 +1143,8 @@ static void closing_with_an_open_connection_leaves_nothing(void **state)
 	close(fd);
 }
 
-/* Pages are sent when their handlers have returned: with nothing of the stack. */
+/* Pages are sent after their handlers have returned, so they must not refer to
+ * the handlers' stack. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -1152,7 +1156,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(healthz_says_that_the_program_lives),
 		T(readyz_follows_the_programs_own_word),
-		T(readyz_says_why_not_to_the_letter),
+		T(readyz_states_the_exact_reason),
 		T(metrics_are_prometheus_text),
 		T(pages_are_json_and_get_decoded_parameters),
 		T(what_a_page_does_not_know_is_refused),
@@ -1181,9 +1185,9 @@ int main(void)
 		T(silent_connections_do_not_stop_the_others),
 		T(a_pipeline_does_not_hold_the_loop),
 		T(slow_pages_leave_most_of_the_time),
-		T(who_waits_is_answered_in_order),
-		T(who_waits_on_the_unix_socket_leaves_turns_to_others),
-		T(who_comes_later_overtakes_nobody),
+		T(waiting_connections_are_answered_in_order),
+		T(the_unix_socket_handles_two_requests_a_turn),
+		T(later_connections_are_answered_later),
 		T(without_a_descriptor_it_accepts_later),
 		T(an_address_in_use_is_an_error),
 		T(closing_with_an_open_connection_leaves_nothing),

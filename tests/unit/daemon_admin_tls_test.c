@@ -1,5 +1,5 @@
-/* The admin address with TLS: who gets in, what each role may do, and the
- * limits. */
+/* The admin address with TLS: whose certificates are accepted, what each role
+ * may do, and the limits. */
 #include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
@@ -47,7 +47,7 @@ static json_t *text_page(void *arg, const struct daemon_admin_query *q,
 	return json_pack("{s:s}", "text", "hello");
 }
 
-/* Longer than all buffers on its way. */
+/* Longer than all buffers between the server and the client. */
 static json_t *long_page(void *arg, const struct daemon_admin_query *q,
 			 unsigned int *ret_status, const char **ret_text)
 {
@@ -181,7 +181,8 @@ static void wait_counted(const char *name, long long n)
 /* ---- clients, each on a thread ---- */
 
 struct request {
-	const char *dir; /* of certificates; NULL: none of its own */
+	const char *dir; /* directory of the client's certificate; NULL: it has
+			    none */
 	const char *path, *header;
 	bool post, plain, old, slow;
 	/* out */
@@ -284,7 +285,7 @@ static long post(const char *dir, const char *path)
 	return r.status;
 }
 
-/* Neither a status nor a byte of an answer. */
+/* Neither a status nor any byte of an answer was received. */
 static void assert_unanswered(struct request r)
 {
 	r.path = "/healthz";
@@ -306,7 +307,7 @@ static int dial(void)
 	return fd;
 }
 
-/* Has the other end closed it, without a byte? */
+/* Has the other end closed the connection without sending a byte? */
 static bool is_closed(int fd)
 {
 	char byte;
@@ -314,7 +315,7 @@ static bool is_closed(int fd)
 	return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
 }
 
-/* A stream on a connection, whose handshake is done. */
+/* A TLS stream on a connection, after its handshake. */
 static struct pool_tls_stream *shake_on(struct pool_tls *tls, int fd)
 {
 	const struct pool_tls_want want = {
@@ -387,8 +388,8 @@ static void a_limited_certificate_sees_no_names(void **state)
 	assert_int_equal(403, get(dir_limited, "/api/names"));
 }
 
-/* With TLS, too, a web page could make a browser send its user's
- * certificate. */
+/* A browser may send the user's certificate for any web page, so TLS does not
+ * replace these checks. */
 static void host_and_origin_are_checked(void **state)
 {
 	struct request r = { .dir = dir_of[POOL_ROLE_ADMIN],
@@ -398,7 +399,7 @@ static void host_and_origin_are_checked(void **state)
 	(void)state;
 	perform(&r);
 	assert_int_equal(403, r.status);
-	r.header = "Host: 127.0.0.1:1"; /* this end's address */
+	r.header = "Host: 127.0.0.1:1"; /* the address of this end */
 	perform(&r);
 	assert_int_equal(200, r.status);
 	r.path = "/api/change";
@@ -448,9 +449,9 @@ static void a_slow_reader_gets_all(void **state)
 	assert_true(r.len > LINES * (sizeof(LINE) + 2));
 }
 
-/* Requests without end, and no answer is read: the server stops reading, so
- * that the client cannot send more. */
-static void who_does_not_read_is_not_read_from(void **state)
+/* A client that pipelines requests and reads no answers: the server stops
+ * reading, so that the client can send no more. */
+static void reading_stops_while_the_client_does_not_read(void **state)
 {
 	static const char ask[] = "GET /api/text HTTP/1.1\r\n"
 				  "Host: 127.0.0.1\r\n\r\n";
@@ -494,7 +495,7 @@ static void a_handshake_has_a_deadline(void **state)
 	close(fd);
 }
 
-/* The handshake is done, and then no request comes. */
+/* The handshake succeeds, and no request follows. */
 static void an_exchange_has_a_deadline(void **state)
 {
 	struct pool_tls *tls = open_dir(dir_of[POOL_ROLE_CLIENT]);
@@ -529,9 +530,10 @@ static void one_address_has_so_many_connections(void **state)
 	run_ms(50);
 }
 
-/* A local user who is trusted has no limit but the total one: what comes then
- * waits, here until the handshakes of the others have taken too long. */
-static void all_together_have_so_many(void **state)
+/* Connections of a trusted local user count against the total limit only.
+ * Beyond it a connection waits: here until the handshakes of the others have
+ * timed out. */
+static void connections_beyond_the_total_limit_wait(void **state)
 {
 	int fds[ADMIN_HTTP_CONNECTIONS_MAX], i;
 
@@ -546,7 +548,7 @@ static void all_together_have_so_many(void **state)
 		close(fds[i]);
 }
 
-/* Teardown checks that nothing is left. */
+/* Teardown checks that no connection is left. */
 static void it_closes_with_connections_of_every_kind(void **state)
 {
 	struct pool_tls *tls = open_dir(dir_of[POOL_ROLE_CLIENT]);
@@ -616,13 +618,13 @@ int main(void)
 		TEST(strangers_get_no_answer),
 		TEST(a_long_page_arrives_whole),
 		TEST(a_slow_reader_gets_all),
-		TEST(who_does_not_read_is_not_read_from),
+		TEST(reading_stops_while_the_client_does_not_read),
 		TEST(one_address_has_so_many_connections),
 		cmocka_unit_test_setup_teardown(a_handshake_has_a_deadline,
 						setup_hasty, teardown),
 		cmocka_unit_test_setup_teardown(an_exchange_has_a_deadline,
 						setup_hasty, teardown),
-		cmocka_unit_test_setup_teardown(all_together_have_so_many,
+		cmocka_unit_test_setup_teardown(connections_beyond_the_total_limit_wait,
 						setup_trusting, teardown),
 		cmocka_unit_test_setup(it_closes_with_connections_of_every_kind,
 				       setup),

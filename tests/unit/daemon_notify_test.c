@@ -1,4 +1,4 @@
-/* What systemd hears: a message for each call, by a path or an abstract name. */
+/* The messages to systemd: one per call, to a path or an abstract name. */
 #include "tests/lib/unit.h"
 
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include "daemon/notify.h"
 
-/* A socket as NOTIFY_SOCKET names it. */
+/* A socket at an address in the form of NOTIFY_SOCKET. */
 static int listen_at(const char *name)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -68,8 +68,8 @@ static void at_an_abstract_name(void **state)
 	hears_at(name);
 }
 
-/* Not started by systemd, or nobody listens: no error. */
-static void to_nobody(void **state)
+/* Not started by systemd, or no process receives: not an error. */
+static void without_a_receiver_it_is_no_error(void **state)
 {
 	char longer[200];
 
@@ -91,7 +91,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(at_a_path),
 		cmocka_unit_test(at_an_abstract_name),
-		cmocka_unit_test(to_nobody),
+		cmocka_unit_test(without_a_receiver_it_is_no_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

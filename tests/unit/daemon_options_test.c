@@ -20,7 +20,7 @@ static struct {
 
 static struct daemon_option opts[10];
 
-/* What the last call printed. */
+/* Output of the last call. */
 static char *out_text, *err_text;
 static int noperands;
 static char **operands;
@@ -81,7 +81,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Parse the arguments, which end with NULL. */
+/* Parses the arguments, a list that ends with NULL. */
 static int parse(const char *first, ...)
 {
 	static char *argv[32];
@@ -172,7 +172,7 @@ static void a_flag_can_be_given_a_value_after_an_equals_sign(void **state)
 	v.flag = true;
 	assert_int_equal(parse("--flag=no", NULL), 0);
 	assert_false(v.flag);
-	/* and never takes the next argument */
+	/* a flag never consumes the next argument */
 	assert_int_equal(parse("--flag", "no", NULL), 0);
 	assert_true(v.flag);
 	assert_int_equal(noperands, 1);
@@ -235,7 +235,7 @@ static void values_outside_the_limits_are_refused(void **state)
 	assert_int_equal(parse("--count", "9", NULL), -EINVAL);
 	assert_int_equal(parse("--wait", "61s", NULL), -EINVAL);
 	assert_says(err_text, "at most 60s");
-	/* the limits themselves are not */
+	/* values equal to the limits are accepted */
 	assert_int_equal(parse("--store-size", "16M", "--count", "1", "--wait",
 			       "60s", NULL),
 			 0);
@@ -269,7 +269,7 @@ static void a_missing_value_is_reported(void **state)
 	(void)state;
 	assert_int_equal(parse("--count", NULL), -EINVAL);
 	assert_says(err_text, ": --count: no value given; accepted: ");
-	/* the next option is no value */
+	/* an option is not taken as a value */
 	assert_int_equal(parse("--some-text", "--flag", NULL), -EINVAL);
 }
 
@@ -340,7 +340,7 @@ static void only_loopback_is_listened_on_without_insecure(void **state)
 
 static struct daemon_mount_args m;
 
-/* argv joined by blanks, or what was printed. */
+/* The resulting argv joined by blanks, or the output. */
 static int mount_args(char *text, size_t cap, int argc, const char **argv)
 {
 	FILE *f = fmemopen(text, cap, "w");

@@ -12,11 +12,11 @@ struct fixture {
 	uv_loop_t loop;
 	char *dir; /* owns */
 	struct daemon_takeover *takeover;
-	int paused; /* pause() adds one, resume() takes it away */
+	int paused; /* incremented by pause(), decremented by resume() */
 	int offered;
 };
 
-/* Another daemon, which goes as soon as it has been offered everything. */
+/* A new daemon that exits after it has been offered everything. */
 struct other {
 	const char *dir;
 	uv_async_t done;
@@ -55,7 +55,7 @@ static pid_t this_one(void *arg)
 static void leave(void *arg)
 {
 	(void)arg;
-	abort(); /* nobody has taken over */
+	abort(); /* must not be called: no take-over succeeds */
 }
 
 static const struct daemon_takeover_ops ops = {
@@ -115,7 +115,7 @@ static void on_done(uv_async_t *async)
 	uv_close((uv_handle_t *)async, NULL);
 }
 
-/* What the other was told. */
+/* Returns the status that the new daemon received. */
 static int come_and_go(struct fixture *f)
 {
 	struct other o = { .dir = f->dir };

@@ -163,7 +163,7 @@ static void dial(struct lanes *w)
 	assert_non_null(w->lane);
 }
 
-/* The dialled socket, its HELLO read. */
+/* Accepts the dialled connection and reads its HELLO. */
 static int take_call(struct lanes *w)
 {
 	uint8_t head[POOL_WIRE_HEADER], payload[256];

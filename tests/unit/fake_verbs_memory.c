@@ -1,4 +1,4 @@
-/* The fake's protection domains and registered memory. */
+/* The fake's protection domains and memory registrations. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>

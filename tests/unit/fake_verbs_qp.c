@@ -1,4 +1,4 @@
-/* The fake's queue pairs: made, taken through their states, destroyed. */
+/* The fake's queue pairs: creation, state transitions, destruction. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	return &q->qp;
 }
 
-/* What each step has to say, and from where. */
+/* The attributes and the previous state that each transition requires. */
 static int check_step(const struct fake_qp *q, enum ibv_qp_state to, int mask)
 {
 	static const int masks[] = {

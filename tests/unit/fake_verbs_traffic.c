@@ -1,4 +1,4 @@
-/* The fake's completion queues, and what moves through queue pairs. */
+/* The fake's completion queues, and the execution of posted work. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 struct pool_list fake_qps;
 static bool held, muted;
 static unsigned int ninline;
-static unsigned int steps; /* work that may go although held */
+static unsigned int steps; /* work requests that may execute while `held` */
 static unsigned int status_nth;
 static enum ibv_wc_status status_forced;
 static bool receive_forced;
@@ -185,7 +185,7 @@ struct fake_qp *fake_qp_by_number(uint32_t qpn)
 	return NULL;
 }
 
-/* The oldest of a queue is done. */
+/* Completes the oldest send or receive of q. */
 static void finish(struct fake_qp *q, bool send, enum ibv_wc_status status,
 		   enum ibv_wc_opcode opcode, uint32_t len)
 {
@@ -194,7 +194,8 @@ static void finish(struct fake_qp *q, bool send, enum ibv_wc_status status,
 	struct ibv_wc wc = { .wr_id = w->wr_id, .status = status,
 			     .qp_num = q->qp.qp_num };
 
-	/* Of a failure, nothing else is said. */
+	/* After a failure, all fields but wr_id, status and qp_num are
+	 * undefined. */
 	wc.opcode = status ? (enum ibv_wc_opcode)0x5a : opcode;
 	wc.byte_len = status ? 0x5a5a5a5a : len;
 	pool_list_del(&w->link);
@@ -220,7 +221,7 @@ static void flush(struct fake_qp *q)
 		finish(q, false, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0);
 }
 
-/* Into the first receive of peer. */
+/* Delivers a SEND into the first posted receive of peer. */
 static enum ibv_wc_status deliver(struct fake_qp *peer,
 				  const struct fake_work *w)
 {
@@ -266,7 +267,7 @@ static enum ibv_wc_status copy(struct fake_qp *peer, const struct fake_work *w)
 	return IBV_WC_SUCCESS;
 }
 
-/* The oldest work of q. False: it has to wait. */
+/* Executes the oldest send of q. False: it must wait. */
 static bool perform(struct fake_qp *q)
 {
 	struct fake_work *w = pool_list_first(&q->sends, struct fake_work, link);
@@ -293,7 +294,7 @@ static bool perform(struct fake_qp *q)
 	else if (w->opcode != IBV_WR_SEND)
 		status = copy(peer, w);
 	else if (pool_list_empty(&peer->receives))
-		return false; /* not ready: again when there is a receive */
+		return false; /* RNR: retried when a receive is posted */
 	else
 		status = deliver(peer, w);
 	if (steps)
@@ -355,7 +356,8 @@ void fake_verbs_receive(enum ibv_wc_opcode opcode, uint32_t byte_len)
 	receive_len = byte_len;
 }
 
-/* The bytes themselves: their place may be used for others at once. */
+/* Inline data: copies the bytes, because the caller may reuse their memory at
+ * once. */
 static void take_along(const struct fake_qp *q, struct fake_work *w)
 {
 	assert(w->opcode == IBV_WR_SEND &&

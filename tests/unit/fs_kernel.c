@@ -1,4 +1,4 @@
-/* See tests/unit/fs_kernel.h: requests, answers and what the kernel keeps. */
+/* See tests/unit/fs_kernel.h: requests, replies and the kernel's state. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #define MESSAGE_MAX (2u << 20)
 
-/* The one that is mounted. */
+/* The world whose file system is mounted. */
 static struct world *now;
 
 /* ---- what would need a mount ---- */
@@ -288,7 +288,7 @@ uint64_t k_send(struct world *w, uint32_t opcode, uint64_t nodeid,
 	return h.unique;
 }
 
-/* What has been answered by now. */
+/* Collects the replies sent so far. */
 static void take_replies(struct world *w)
 {
 	static char buf[MESSAGE_MAX];
@@ -335,7 +335,8 @@ static struct k_inode *inode_of(struct world *w, uint64_t nodeid)
 	struct k_inode *i = &w->k.inodes[(uint32_t)nodeid];
 
 	assert_true(nodeid > 0 && (uint32_t)nodeid < K_INODES);
-	if (i->nlookup == 0 || i->nodeid == 0) /* (some tests count) */
+	if (i->nlookup == 0 || i->nodeid == 0) /* some tests count look-ups
+					          themselves */
 		i->nodeid = nodeid;
 	assert_int_equal(i->nodeid, nodeid);
 	return i;
@@ -423,7 +424,7 @@ void k_forget(struct world *w, uint64_t nodeid, uint64_t n)
 	assert_true(i->nlookup >= n);
 	i->nlookup -= n;
 	(void)k_send(w, FUSE_FORGET, nodeid, &in, sizeof(in), NULL, NULL);
-	uv_run(&w->loop, UV_RUN_NOWAIT); /* it has no answer */
+	uv_run(&w->loop, UV_RUN_NOWAIT); /* FORGET has no reply */
 }
 
 void k_interrupt(struct world *w, uint64_t unique)
@@ -464,7 +465,7 @@ int k_opened(struct world *w, uint64_t nodeid, uint32_t flags,
 	ret->flags = flags;
 	ret->open_flags = o->open_flags;
 	if (!(o->open_flags & FS_FOPEN_PASSTHROUGH)) {
-		/* Cached pages and passthrough exclude one another. */
+		/* A file has either cached pages or passthrough, never both. */
 		assert_true(i->through == 0);
 		i->served++;
 		return 0;
@@ -602,7 +603,8 @@ void k_close(struct world *w, struct k_file *f)
 	else
 		i->served--;
 	if (f->fd >= 0)
-		close(f->fd); /* as fput does, before RELEASE is sent */
+		close(f->fd); /* fput closes the backing file before it sends
+			         RELEASE */
 	f->fd = -1;
 	assert_int_equal(0, ask(w, FUSE_RELEASE, f->nodeid, &release,
 				sizeof(release), NULL, NULL)->err);
@@ -743,7 +745,7 @@ unsigned int k_handles(struct world *w)
 	return n;
 }
 
-/* An unmount: no dentry stays, so nothing may be left. */
+/* An unmount drops all dentries, so that no inode may be left. */
 static void forget_all(struct world *w)
 {
 	uint64_t id;
@@ -775,7 +777,8 @@ static void remove_top(struct world *w)
 	unit_dir_remove(w->top);
 }
 
-/* The thread was left behind, if the lock that it waits for is held still. */
+/* If the notifier's thread still waits for the lock, fs_close did not join it:
+ * ends it here. */
 static void end_lost_notifier(struct world *w)
 {
 	assert_int_equal(k_waiting(w), w->fs->notifier_lost);
@@ -816,7 +819,8 @@ int k_teardown(void **state)
 	close(w->k.fd);
 	now = NULL;
 	remove_top(w);
-	/* (What fs_free leaves to the registry of metrics.) */
+	/* fs_free does not free it, because the metrics registry may refer to
+	 * it. */
 	free(w->fs->notifier);
 	free(w->fs);
 	free(w);
@@ -844,7 +848,8 @@ uint64_t k_publish(struct world *w, const char *name, const char *text)
 	k_write(w, &f, text, 0);
 	k_close(w, &f);
 	k_until(w, k_published(w, name));
-	/* Another one, if it was written through the daemon. */
+	/* The nodeid has changed if the file was daemon-served while it was
+	 * written. */
 	assert_int_equal(0, k_lookup(w, FUSE_ROOT_ID, name, &nodeid));
 	return nodeid;
 }

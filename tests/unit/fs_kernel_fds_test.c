@@ -1,6 +1,6 @@
 /*
- * More files are open, daemon-served, than descriptors are kept of them
- * (pool/node/fds.c): each goes on as if it had one.
+ * More daemon-served files are open than descriptors are kept for them
+ * (pool/node/fds.c). Each file behaves as if it had one.
  */
 #include "tests/lib/unit.h"
 
@@ -23,7 +23,7 @@ static struct pool_node *begin(struct world *w)
 	return w->m[0].node;
 }
 
-/* Descriptors of this process. */
+/* Number of open descriptors of this process. */
 static unsigned int count_fds(void)
 {
 	DIR *d = opendir("/proc/self/fd");
@@ -64,7 +64,7 @@ static void create_all(struct world *w, struct k_file *f)
 	}
 }
 
-/* In turn, the next piece of each; then all of each. */
+/* Writes one more piece to each file in turn, then reads each file whole. */
 static void write_all(struct world *w, struct k_file *f, unsigned int piece)
 {
 	unsigned int i;
@@ -126,7 +126,8 @@ static void more_files_are_read_than_descriptors_are_kept(void **state)
 	close_all(w, f);
 }
 
-/* The store has no file, or (there) one that a start would not find. */
+/* The store has no file; or (there) it has one without metadata, which the next
+ * start would remove. */
 static void expect_left(struct pool_node *n, const uint64_t *ids, bool there)
 {
 	for (unsigned int i = 0; i < FILES; i++)
@@ -208,7 +209,8 @@ static void a_file_that_cannot_be_opened_again_is_lost_alone(void **state)
 			       sizeof(write.in) + 4, NULL, NULL))->err;
 	assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &old));
 	assert_int_equal(EMFILE, err);
-	k_write(w, &f[0], text_of(0, 1), 8); /* it is no good any more */
+	k_write(w, &f[0], text_of(0, 1), 8); /* accepted, but the file is
+					        poisoned */
 	for (i = 1; i < FILES; i++)
 		k_write(w, &f[i], text_of(i, 1), 4);
 	close_all(w, f);

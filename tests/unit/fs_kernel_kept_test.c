@@ -1,7 +1,6 @@
 /*
- * A mount of a daemon that was killed, on a kernel that is played: the memfd has
- * what an earlier daemon wrote (fs/kept.h), and the kernel still asks about its
- * nodeids.
+ * Nodeids of a killed daemon, with a simulated kernel: the memfd has what the
+ * earlier daemon recorded (fs/kept.h), and the kernel still uses its nodeids.
  */
 #include "tests/lib/unit.h"
 
@@ -15,7 +14,7 @@
 #define ROOT FUSE_ROOT_ID
 #define OLD(n) (1ull << 32 | (n))
 #define RESENT (1ull << 63)
-#define DEADLY 77 /* unique of a request that daemons died of */
+#define DEADLY 77 /* unique of a request during which daemons crashed */
 
 static struct fs_kept_head *head;
 
@@ -24,8 +23,8 @@ static struct fs_kept_rec *rec(uint32_t n)
 	return (struct fs_kept_rec *)((char *)head + 4096) + n;
 }
 
-/* Incarnation 1 knew the directory "d" and had two files open; in "d" something
- * had been changed that was not safe, and a file of the root was written. */
+/* Incarnation 1 knew the directory "d" and had two files open. A change in "d"
+ * had not been acknowledged, and a file of the root was being written. */
 static void earlier(void)
 {
 	k_kept_fd = fs_kept_create();
@@ -87,7 +86,7 @@ static void what_is_gone_is_looked_up_anew(void **state)
 	assert_int_equal(ESTALE, ask(w, FUSE_GETATTR, OLD(43)));
 	assert_int_equal(ESTALE, ask(w, FUSE_OPENDIR, OLD(43)));
 	assert_int_equal(ESTALE, ask(w, FUSE_GETATTR, OLD(99))); /* unknown */
-	/* The same number, of another incarnation. */
+	/* The same number, with the incarnation of the earlier daemon. */
 	assert_int_equal(ESTALE, ask(w, FUSE_OPEN, OLD(now & UINT32_MAX)));
 	k_expect_name(w, "f", "text");
 }
@@ -109,7 +108,8 @@ static void open_files_keep_their_attributes(void **state)
 	assert_int_equal(0, k_getattr(w, OLD(41), &a));
 	assert_int_equal(12345, a.size);
 	assert_int_equal(S_IFREG | 0640, a.mode);
-	/* Not those of one that was written, nor after a FORGET. */
+	/* Attributes are not kept for a file that was being written, nor after
+	 * a FORGET. */
 	assert_int_equal(ESTALE, k_getattr(w, OLD(42), &a));
 	(void)k_send(w, FUSE_FORGET, OLD(41), &(struct fuse_forget_in){ 1 },
 		     sizeof(struct fuse_forget_in), NULL, NULL);
@@ -128,12 +128,13 @@ static void what_was_written_is_not_acknowledged(void **state)
 	assert_int_equal(0, k_fsyncdir(w, ROOT));
 }
 
-static void a_directory_says_it_by_whatever_nodeid(void **state)
+static void a_directory_reports_it_by_any_nodeid(void **state)
 {
 	struct world *w = *state;
 	uint64_t d, gone;
 
-	/* (The record becomes an orphan, which the new nodeid takes.) */
+	/* The FORGET makes the record an orphan, which the new nodeid takes
+	 * over. */
 	(void)k_send(w, FUSE_FORGET, OLD(40), &(struct fuse_forget_in){ 2 },
 		     sizeof(struct fuse_forget_in), NULL, NULL);
 	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
@@ -156,7 +157,8 @@ static void directories_go_on_by_their_paths(void **state)
 	assert_int_equal(0, ask(w, FUSE_GETATTR, OLD(43)));
 	assert_int_equal(0, k_lookup(w, ROOT, "gone", &f));
 	assert_int_equal(OLD(43), f);
-	assert_int_equal(2, rec(3)->nlookup); /* 1 of the earlier daemon */
+	assert_int_equal(2, rec(3)->nlookup); /* one of them counted by the
+					         earlier daemon */
 	k_forget(w, f, 1);
 	(void)k_send(w, FUSE_FORGET, OLD(43), &(struct fuse_forget_in){ 1 },
 		     sizeof(struct fuse_forget_in), NULL, NULL);
@@ -185,7 +187,7 @@ static void renamed_and_removed_directories_are_kept_so(void **state)
 	k_until(w, r->nodeid == 0);
 }
 
-/* Not by k_send: the kernel marks what it sends again. */
+/* As k_send, but marked as resent, as the kernel marks it. */
 static int send_again(struct world *w, uint32_t opcode, uint64_t unique,
 		      uint64_t nodeid, const char *name)
 {
@@ -254,7 +256,7 @@ int main(void)
 		kept(the_open_after_it_is_a_repeated_one),
 		kept(open_files_keep_their_attributes),
 		kept(what_was_written_is_not_acknowledged),
-		kept(a_directory_says_it_by_whatever_nodeid),
+		kept(a_directory_reports_it_by_any_nodeid),
 		kept(directories_go_on_by_their_paths),
 		kept(renamed_and_removed_directories_are_kept_so),
 		kept(what_daemons_died_of_fails),

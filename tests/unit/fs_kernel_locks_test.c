@@ -1,11 +1,10 @@
 /*
- * A passthrough write holds the lock of the store's file for as long as the
- * pages that it copies from are withheld. The loop goes on: it never waits for
- * that lock (fs/fs_priv.h, fs_writers_clash).
+ * A passthrough write holds the inode lock of the store's file while it waits
+ * for the pages that it copies from. The loop must never wait for that lock
+ * (fs/fs_priv.h, fs_writers_clash).
  *
- * The lock is a real one: the write is by a thread, from a page that
- * userfaultfd(2) withholds. A test whose loop waits for it fails after PATIENCE
- * with the words of stuck_end.
+ * The lock is real: a thread writes from a page that userfaultfd(2) withholds.
+ * If the loop waits for the lock, the test fails after PATIENCE in stuck_end.
  */
 #include "tests/lib/unit.h"
 
@@ -36,8 +35,8 @@ struct stuck {
 	int uffd, fd;
 	char *page;
 	pthread_t writer, guard;
-	int go[2]; /* a pipe: its end ends the guard */
-	bool waited; /* the guard had to end the write */
+	int go[2]; /* a pipe: its closing ends the guard */
+	bool waited; /* set if the guard had to release the write */
 	ssize_t wrote;
 };
 
@@ -68,7 +67,7 @@ static void *guard_main(void *arg)
 	return NULL;
 }
 
-/* Begins a write to f, which then holds the lock. */
+/* Begins a write to f, which holds the file's lock until stuck_end. */
 static void stuck_begin(struct stuck *s, const struct k_file *f)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -107,7 +106,7 @@ static void stuck_end(struct stuck *s)
 
 /* ---- */
 
-/* A new file in passthrough mode: the sizes of earlier ones are known then. */
+/* A new file in passthrough mode. The files before it announce its size. */
 static void create_direct(struct world *w, const char *name, struct k_file *f)
 {
 	static const char text[PAGE] = { [0 ... PAGE - 2] = 'x' };
@@ -124,8 +123,9 @@ static void create_direct(struct world *w, const char *name, struct k_file *f)
 	k_write(w, f, text, 0);
 }
 
-/* It is another file from then on; and the other's writer goes on. */
-static void who_empties_it_gets_another_file(void **state)
+/* O_TRUNC of a file that is being written gets a new file; the first writer
+ * continues with the old one. */
+static void emptying_a_file_being_written_gives_a_new_one(void **state)
 {
 	struct world *w = *state;
 	struct k_file f, g;
@@ -144,9 +144,9 @@ static void who_empties_it_gets_another_file(void **state)
 	k_expect_name(w, "a", "new");
 }
 
-/* Each empties it, and has another's file when it comes again, that others have
- * begun to write: it is as if they had come after it. */
-static void a_crowd_that_empties_it_is_served(void **state)
+/* Three writers empty the file. The repeated OPEN of the first gets a file that
+ * others write already, as if it had come after them. */
+static void several_writers_that_empty_it_are_served(void **state)
 {
 	struct world *w = *state;
 	struct k_file f, g[3];
@@ -174,9 +174,9 @@ static void a_crowd_that_empties_it_is_served(void **state)
 	k_expect_name(w, "a", "newer");
 }
 
-/* One empties it after another, between the LOOKUP and the second OPEN of the
- * first: that has the file that it looked up. */
-static void who_looked_it_up_is_served(void **state)
+/* Others empty the file between the LOOKUP and the second OPEN of the first
+ * writer: it gets the file that it looked up. */
+static void an_open_gets_the_file_it_looked_up(void **state)
 {
 	struct world *w = *state;
 	struct k_file f, g[3];
@@ -203,8 +203,9 @@ static void who_looked_it_up_is_served(void **state)
 	k_expect_name(w, "a", "new");
 }
 
-/* By a nodeid that a reader holds, of what is replaced already. */
-static void who_comes_by_an_older_one_is_served(void **state)
+/* The OPEN has an old nodeid, still open by a reader, whose file has been
+ * replaced. */
+static void an_open_by_an_old_nodeid_is_served(void **state)
 {
 	struct world *w = *state;
 	uint64_t id = k_publish(w, "a", "old");
@@ -228,8 +229,8 @@ static void who_comes_by_an_older_one_is_served(void **state)
 	k_close(w, &reader);
 }
 
-/* The same, where what is being written was renamed over it. */
-static void who_comes_by_what_was_renamed_over_is_served(void **state)
+/* The same, but another file that is being written was renamed to the name. */
+static void an_open_by_a_renamed_over_nodeid_is_served(void **state)
 {
 	struct world *w = *state;
 	uint64_t id = k_publish(w, "a", "old");
@@ -254,7 +255,7 @@ static size_t size_of(const struct k_file *f)
 	return (size_t)lseek(f->fd, 0, SEEK_END);
 }
 
-/* A LOOKUP empties nothing but what its thread wanted to empty. */
+/* After ESTALE, the LOOKUP of another name empties nothing. */
 static void no_other_file_is_emptied(void **state)
 {
 	struct world *w = *state;
@@ -267,14 +268,14 @@ static void no_other_file_is_emptied(void **state)
 	assert_int_equal(0, k_lookup(w, ROOT, "b", &found));
 	assert_int_equal(f.nodeid, found);
 	assert_int_equal(PAGE - 1, size_of(&f));
-	assert_int_equal(0, w->fs->npins); /* its readers do not wait */
+	assert_int_equal(0, w->fs->npins); /* no reader has to wait */
 	k_close(w, &f);
 	k_close(w, &reader);
 	k_until(w, !fs_busy(w->fs));
 }
 
-/* Nor what the user may not write who wanted to: not even if the thread has
- * executed a program of root's since. */
+/* The LOOKUP empties no file that the user of the OPEN may not write, even if
+ * the thread runs as root by then. */
 static void nobody_elses_file_is_emptied(void **state)
 {
 	struct world *w = *state;
@@ -296,13 +297,14 @@ static void nobody_elses_file_is_emptied(void **state)
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &found));
 	assert_int_equal(f.nodeid, found);
 	assert_int_equal(PAGE - 1, size_of(&f));
-	assert_int_equal(0, w->fs->npins); /* its readers do not wait */
+	assert_int_equal(0, w->fs->npins); /* no reader has to wait */
 	k_close(w, &f);
 	k_close(w, &reader);
 	k_until(w, k_published(w, "a"));
 }
 
-/* As a lock file is opened by who waits for the lock: it stays one file. */
+/* O_TRUNC of an empty file keeps the file: several processes open a lock file
+ * like this, and must lock the same one. */
 static void an_empty_one_stays(void **state)
 {
 	struct world *w = *state;
@@ -320,7 +322,7 @@ static void an_empty_one_stays(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
-/* By /proc/PID/fd, which has no name to give another file to. */
+/* An OPEN by /proc/PID/fd of an unlinked file: no name can get a new file. */
 static void an_unlinked_one_is_not_emptied(void **state)
 {
 	struct world *w = *state;
@@ -337,10 +339,10 @@ static void an_unlinked_one_is_not_emptied(void **state)
 	k_close(w, &f);
 }
 
-/* The second OPEN after ESTALE comes by the nodeid that it came by first, which
- * the name has not any more. The kernel would not serialize what it asks of two
- * nodeids: the writer waits for the other, and is refused. */
-static void not_by_two_nodeids(void **state)
+/* The second OPEN after ESTALE has the first one's nodeid, which is not the
+ * name's any more. The kernel does not serialize requests of two nodeids, so
+ * the OPEN is refused while the file is written by the other nodeid. */
+static void a_file_is_not_written_by_two_nodeids(void **state)
 {
 	struct world *w = *state;
 	struct k_file reader, f, g;
@@ -372,9 +374,9 @@ static void not_by_two_nodeids(void **state)
 
 /* ---- a size that is being set ---- */
 
-/* As long as it is not answered, the kernel lets nobody write through that
- * nodeid; so it is not answered before it is done. */
-static void is_not_answered_before(void **state)
+/* The kernel holds the inode's lock until the reply. The reply must not come
+ * before the size is set, even if the request is interrupted. */
+static void setattr_is_answered_when_the_size_is_set(void **state)
 {
 	struct fuse_setattr_in in = { .valid = FATTR_SIZE, .size = SIZE };
 	struct world *w = *state;
@@ -395,8 +397,8 @@ static void is_not_answered_before(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
-/* Without a handle, too: meanwhile it is its only writer. */
-static void it_is_by_one_nodeid_as_a_write_is(void **state)
+/* SETATTR without a handle is the only writer of the file meanwhile. */
+static void setattr_counts_as_a_writer_of_its_nodeid(void **state)
 {
 	struct fuse_setattr_in in = { .valid = FATTR_SIZE, .size = SIZE };
 	struct world *w = *state;
@@ -421,7 +423,8 @@ static void it_is_by_one_nodeid_as_a_write_is(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
-/* A daemon-served write holds no lock while it waits: others are let in. */
+/* A daemon-served SETATTR holds no lock while it waits, so others may open the
+ * file for writing. */
 static void daemon_served_others_write_beside_it(void **state)
 {
 	struct fuse_setattr_in in = { .valid = FATTR_SIZE, .size = SIZE };
@@ -446,8 +449,8 @@ static void daemon_served_others_write_beside_it(void **state)
 
 /* ---- a handle that is about to be open ---- */
 
-/* Between the answer to an OPEN and the kernel's own open of the file, a thread
- * may be kept from running: nobody else sees that it will write. */
+/* A thread may be delayed between the reply to its OPEN and the kernel's open
+ * of the backing file. No lease shows this writer yet. */
 static void it_is_not_published_before_that_is_closed(void **state)
 {
 	struct world *w = *state;
@@ -472,19 +475,19 @@ static void it_is_not_published_before_that_is_closed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		passthrough(who_empties_it_gets_another_file),
-		passthrough(a_crowd_that_empties_it_is_served),
-		passthrough(who_looked_it_up_is_served),
-		passthrough(who_comes_by_an_older_one_is_served),
-		passthrough(who_comes_by_what_was_renamed_over_is_served),
+		passthrough(emptying_a_file_being_written_gives_a_new_one),
+		passthrough(several_writers_that_empty_it_are_served),
+		passthrough(an_open_gets_the_file_it_looked_up),
+		passthrough(an_open_by_an_old_nodeid_is_served),
+		passthrough(an_open_by_a_renamed_over_nodeid_is_served),
 		passthrough(no_other_file_is_emptied),
 		passthrough(nobody_elses_file_is_emptied),
 		passthrough(an_empty_one_stays),
 		passthrough(an_unlinked_one_is_not_emptied),
-		passthrough(not_by_two_nodeids),
+		passthrough(a_file_is_not_written_by_two_nodeids),
 		passthrough(it_is_not_published_before_that_is_closed),
-		passthrough(is_not_answered_before),
-		passthrough(it_is_by_one_nodeid_as_a_write_is),
+		passthrough(setattr_is_answered_when_the_size_is_set),
+		passthrough(setattr_counts_as_a_writer_of_its_nodeid),
 		cmocka_unit_test_setup_teardown(
 			daemon_served_others_write_beside_it, k_setup_served,
 			k_teardown),

@@ -1,5 +1,5 @@
 /*
- * Names and directories, on a kernel that is played: look-up counts, renames,
+ * Names and directories, with a simulated kernel: look-up counts, renames,
  * listings, what a directory's fsync waits for, and what is refused.
  */
 #include "tests/lib/unit.h"
@@ -15,7 +15,7 @@
 
 #define ROOT FUSE_ROOT_ID
 
-static int synced; /* 0 or -errno; 1: it waits */
+static int synced; /* 0 or -errno; 1: in flight */
 
 static int64_t inodes(const struct world *w)
 {
@@ -38,7 +38,7 @@ static void look_ups_are_counted_until_they_are_forgotten(void **state)
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &again));
 	assert_int_equal(id, again);
 	k_forget(w, id, 2);
-	/* Others may be left of it: the nodeid it was written by. */
+	/* The nodeid by which the file was written may still be in use, too. */
 	for (again = 2; again < K_INODES; again++)
 		if (w->k.inodes[again].nlookup)
 			k_forget(w, again, w->k.inodes[again].nlookup);
@@ -216,7 +216,7 @@ static void releasedir(struct world *w, uint64_t nodeid, uint64_t fh)
 					     sizeof(in), NULL, NULL))->err);
 }
 
-/* How often the name is listed, in replies of that many bytes; all: of any. */
+/* Number of times that the name is listed in replies of `size` bytes. */
 static unsigned int listed(struct world *w, uint64_t nodeid, uint64_t fh,
 			   uint32_t size, const char *name)
 {
@@ -267,7 +267,8 @@ static void a_listing_has_each_name_once(void **state)
 	releasedir(w, d, fh);
 }
 
-/* The same with look-ups (READDIRPLUS), which are counted: how many names. */
+/* The same with look-ups (READDIRPLUS), which the kernel counts: the number of
+ * names. */
 static unsigned int listed_and_looked_up(struct world *w, uint64_t nodeid,
 					 uint64_t fh, uint32_t size)
 {
@@ -360,7 +361,7 @@ static void a_listing_of_what_is_renamed_ends(void **state)
 /* ---- names that are not shown ---- */
 
 #define HIDDEN 20000u
-#define SLICES 5u /* of 4096 names, behind the first 256 */
+#define SLICES 5u /* of 4096 names each, after the first 256 */
 
 static void add_file(struct world *w, uint64_t dir, const char *name)
 {
@@ -375,8 +376,8 @@ static void listings_do_not_continue(uv_timer_t *t)
 	(void)t;
 }
 
-/* The directory "d" with "first", many hidden names, and "last". Its listings
- * are continued by fs_listings_run only. */
+/* The directory "d" with "first", many hidden names, and "last". Only
+ * fs_listings_run continues its listings. */
 static uint64_t hide_many(struct world *w)
 {
 	struct pool_tree *t = pool_node_tree(w->m[0].node);
@@ -413,7 +414,7 @@ static uint64_t readdir_at(struct world *w, uint64_t d, uint64_t fh, off_t off)
 	return k_send(w, FUSE_READDIR, d, &in, sizeof(in), NULL, NULL);
 }
 
-/* The last of its names, which there are n of; the offset behind it. */
+/* The n-th name of a reply, which has n names; returns the offset after it. */
 static off_t last_of(const struct k_reply *r, unsigned int n, const char *name)
 {
 	const struct fuse_dirent *d = NULL;
@@ -434,7 +435,7 @@ static void many_hidden_names_are_walked_over_in_slices(void **state)
 	unsigned int slices = 0;
 	off_t off;
 
-	/* What was found goes out first. */
+	/* The reply is sent with the names found before the hidden ones. */
 	off = last_of(k_wait(w, readdir_at(w, d, fh, 0)), 3, "first");
 	asked = readdir_at(w, d, fh, off);
 	k_until(w, w->fs->ndeferred[FS_DEFERRED_LISTING] == 1 ||
@@ -543,7 +544,8 @@ static void the_pools_own_directory_is_there_and_is_read(void **state)
 	assert_true(k_read(w, &f, buf, sizeof(buf)) > 100);
 	k_close(w, &f);
 	assert_int_equal(EPERM, k_unlink(w, dir, "metrics"));
-	/* The kernel's count of these is not kept. */
+	/* fs does not count look-ups of its virtual files, so forget them here,
+	 * too. */
 	w->k.inodes[dir].nlookup = w->k.inodes[file].nlookup = 0;
 }
 
@@ -635,7 +637,7 @@ static void on_synced(struct node_barrier *b, int status)
 	synced = status;
 }
 
-/* An fsync of a directory by the other node; 0 or -errno. */
+/* An fsync of a directory on the other node; 0 or -errno. */
 static int sync_elsewhere(struct world *w)
 {
 	struct node_barrier b;
@@ -647,7 +649,7 @@ static int sync_elsewhere(struct world *w)
 	return synced;
 }
 
-/* A name that the kernel has looked up in vain is published elsewhere. */
+/* The kernel looks up a missing name, which another node then publishes. */
 static void appears(struct world *w, const char *name, const char *text)
 {
 	uint64_t id;
@@ -656,8 +658,9 @@ static void appears(struct world *w, const char *name, const char *text)
 	k_publish_elsewhere(w, name, text);
 }
 
-/* Any user may hold a directory's lock for as long as he likes. */
-static void what_the_kernel_does_not_take_shows_all_the_same(void **state)
+/* While a user holds a directory's lock, the kernel takes no notification for
+ * it. Names are still invalidated, by an epoch. */
+static void names_show_although_the_kernel_takes_no_notification(void **state)
 {
 	struct world *w = *state;
 	unsigned int epochs;
@@ -671,7 +674,7 @@ static void what_the_kernel_does_not_take_shows_all_the_same(void **state)
 	epochs = k_epochs(w);
 	assert_true(epochs > 0);
 	assert_int_equal(0, k_noted(w, ROOT, "b"));
-	/* While it goes on, too. */
+	/* Also for later names, while the lock is still held. */
 	appears(w, "c", "text");
 	assert_int_equal(0, sync_elsewhere(w));
 	assert_true(k_epochs(w) > epochs);
@@ -681,7 +684,7 @@ static void what_the_kernel_does_not_take_shows_all_the_same(void **state)
 	assert_int_equal(0, sync_elsewhere(w));
 }
 
-/* (The rest is in k_teardown.) */
+/* k_teardown checks that the mount ends. */
 static void a_lock_that_is_held_does_not_keep_the_mount_from_ending(
 	void **state)
 {
@@ -701,8 +704,8 @@ static int64_t ctime_of(struct world *w, uint64_t nodeid)
 	return (int64_t)a.ctime * 1000000000 + a.ctimensec;
 }
 
-/* The kernel has the nodeid by which it was written, and changes that, before
- * it looks the name up again. */
+/* The kernel changes the file by the nodeid by which it was written, before it
+ * looks the name up again. */
 static void a_change_by_the_nodeid_before_shows_in_the_next(void **state)
 {
 	struct world *w = *state;
@@ -716,7 +719,7 @@ static void a_change_by_the_nodeid_before_shows_in_the_next(void **state)
 		written_by = f.nodeid;
 		k_write(w, &f, "text", 0);
 		k_close(w, &f);
-		/* b has one that its mtime does not tell, as it is published */
+		/* b's ctime was changed while its mtime stayed */
 		if (*name == 'b')
 			assert_int_equal(0, setmode(w, written_by,
 						    S_IFREG | 0640));
@@ -786,7 +789,7 @@ int main(void)
 		both(a_change_by_the_nodeid_before_shows_in_the_next),
 		both(what_the_kernel_forgot_has_its_ctime_later),
 		both(space_is_that_of_the_pool),
-		both(what_the_kernel_does_not_take_shows_all_the_same),
+		both(names_show_although_the_kernel_takes_no_notification),
 		both(a_lock_that_is_held_does_not_keep_the_mount_from_ending),
 	};
 

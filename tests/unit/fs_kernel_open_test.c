@@ -185,7 +185,7 @@ static void a_name_that_has_come_meanwhile_is_no_new_file(void **state)
 	(void)k_publish(w, "a", "here");
 	assert_int_equal(ESTALE, k_create(w, ROOT, "a", O_RDWR, &f));
 	assert_int_equal(EEXIST, k_create(w, ROOT, "a", O_RDWR | O_EXCL, &f));
-	/* The first is asked again by the same thread: as open(2) does it. */
+	/* open(2): after ESTALE the same thread repeats the OPEN. */
 	assert_int_equal(0, k_open_name(w, "a", O_RDWR, &f));
 	k_expect(w, &f, "here");
 	k_close(w, &f);
@@ -252,7 +252,7 @@ static void what_is_unlinked_stays_with_who_has_it_open(void **state)
 	assert_int_equal(0, k_open(w, id, O_RDONLY, &f));
 	assert_int_equal(0, k_unlink(w, ROOT, "a"));
 	k_expect(w, &f, "text");
-	/* By a descriptor: /proc/PID/fd. */
+	/* An open by a descriptor (/proc/PID/fd). */
 	assert_int_equal(0, k_open(w, id, O_RDONLY, &g));
 	k_expect(w, &g, "text");
 	k_close(w, &g);
@@ -346,7 +346,7 @@ static void what_another_node_replaces_shows_at_the_next_open(void **state)
 	k_start_other(w);
 	k_publish_elsewhere(w, "a", "newer");
 	k_until(w, k_noted(w, ROOT, "a") > 0);
-	/* By the dentry from before the notice. */
+	/* An open by the dentry that the kernel had before the notification. */
 	if (k_open(w, id, O_RDONLY, &f) == 0) {
 		k_expect(w, &f, "newer");
 		k_close(w, &f);
@@ -364,7 +364,8 @@ static void an_open_that_waits_ends_when_it_is_interrupted(void **state)
 	k_start_other(w);
 	k_publish_elsewhere(w, "a", "far");
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
-	/* Both in the socket before the loop turns: it cannot be fetched. */
+	/* OPEN and INTERRUPT are both in the socket before the loop runs, so
+	 * that no fetch can end in between. */
 	unique = k_send(w, FUSE_OPEN, id, &in, sizeof(in), NULL, NULL);
 	k_interrupt(w, unique);
 	assert_int_equal(EINTR, k_wait(w, unique)->err);
@@ -403,11 +404,12 @@ static void of_an_open_that_nobody_hears_of_nothing_stays(void **state)
 	k_until(w, !w->k.caller_killed);
 	assert_int_equal(0, k_handles(w));
 	assert_int_equal(0, pool_gauge_value(&w->fs->nopen));
-	k_until(w, k_published(w, "a")); /* it is no writer's any more */
+	k_until(w, k_published(w, "a")); /* the killed OPEN counts as no writer
+					    any more */
 	k_expect_name(w, "a", "text");
 }
 
-static void who_was_told_estale_is_served_though_others_read(void **state)
+static void a_writer_is_served_after_estale_although_others_read(void **state)
 {
 	struct world *w = *state;
 	uint64_t id = k_publish(w, "a", "old"), again;
@@ -418,7 +420,8 @@ static void who_was_told_estale_is_served_though_others_read(void **state)
 	assert_int_equal(0, k_open(w, id, O_RDONLY, &reader));
 	assert_int_equal(ESTALE, k_open(w, id, O_WRONLY, &f));
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &again));
-	/* Another thread opens that nodeid to read before the writer comes. */
+	/* Another thread opens that nodeid for reading before the writer
+	 * repeats its OPEN. */
 	w->k.tid = 2;
 	waits = k_send(w, FUSE_OPEN, again, &in, sizeof(in), NULL, NULL);
 	uv_run(&w->loop, UV_RUN_NOWAIT);
@@ -432,7 +435,8 @@ static void who_was_told_estale_is_served_though_others_read(void **state)
 	k_close(w, &reader);
 }
 
-/* Sent, and read by the daemon: what it answers at once is there. */
+/* Sends an OPEN and waits until the daemon has read it: an immediate reply has
+ * been sent by then. */
 static uint64_t send_open(struct world *w, uint64_t nodeid, uint32_t flags)
 {
 	struct fuse_open_in in = { .flags = flags };
@@ -444,7 +448,7 @@ static uint64_t send_open(struct world *w, uint64_t nodeid, uint32_t flags)
 	return unique;
 }
 
-static void who_reads_waits_for_who_writes_and_not_longer(void **state)
+static void a_reader_waits_for_the_writer_and_not_longer(void **state)
 {
 	struct world *w = *state;
 	struct k_file f, reader;
@@ -463,7 +467,7 @@ static void who_reads_waits_for_who_writes_and_not_longer(void **state)
 	k_close(w, &reader);
 	k_close(w, &f);
 	k_until(w, k_published(w, "a"));
-	/* Nobody is to come any more: this one is answered at once. */
+	/* No writer is expected any more: the OPEN is answered at once. */
 	w->k.tid = 2;
 	waits = send_open(w, id, O_RDONLY);
 	assert_true(k_answered(w, waits));
@@ -489,7 +493,7 @@ static void a_program_is_written_again_when_all_of_it_have_ended(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
-/* As execve(2) opens it. */
+/* An OPEN with the flag of execve(2). */
 static void what_is_being_written_is_not_executed(void **state)
 {
 	struct world *w = *state;
@@ -523,7 +527,8 @@ static void a_write_that_waits_for_room_ends_when_there_is_some(void **state)
 	unique = k_send(w, FUSE_WRITE, f.nodeid, &q, sizeof(q), NULL, NULL);
 	k_until(w, pool_counter_value(&w->fs->write_waits) == 1);
 	assert_false(k_answered(w, unique));
-	assert_non_null(fs_busy(w->fs)); /* nothing is handed over now */
+	assert_non_null(fs_busy(w->fs)); /* no take-over is possible while a
+					    write waits */
 	pool_node_claim_end(w->m[0].node, claimed);
 	r = k_wait(w, unique);
 	assert_int_equal(0, r->err);
@@ -533,7 +538,8 @@ static void a_write_that_waits_for_room_ends_when_there_is_some(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
-/* It fails at once, and the program may not look: what is there is not whole. */
+/* The write fails at once. A program may ignore that, so the incomplete file is
+ * not published. */
 static void a_write_beyond_what_a_file_may_have_poisons_it(void **state)
 {
 	struct world *w = *state;
@@ -603,8 +609,8 @@ int main(void)
 		both(an_open_that_waits_ends_when_it_is_interrupted),
 		both(of_a_create_that_nobody_hears_of_nothing_stays),
 		both(of_an_open_that_nobody_hears_of_nothing_stays),
-		both(who_was_told_estale_is_served_though_others_read),
-		both(who_reads_waits_for_who_writes_and_not_longer),
+		both(a_writer_is_served_after_estale_although_others_read),
+		both(a_reader_waits_for_the_writer_and_not_longer),
 		both(a_program_is_written_again_when_all_of_it_have_ended),
 		both(what_is_being_written_is_not_executed),
 		cmocka_unit_test_setup_teardown(

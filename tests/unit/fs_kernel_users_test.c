@@ -1,6 +1,7 @@
 /*
- * Users, on a kernel that is played: what it has asked permission of is what it
- * knew; where another file is there by now, the mount asks for itself.
+ * Users, with a simulated kernel. The kernel checks permissions against the
+ * file that it knows; if another file has the name by now, the mount checks
+ * them itself.
  */
 #include "tests/lib/unit.h"
 
@@ -17,7 +18,7 @@
 #define USER 1000
 #define OTHER 1001
 
-/* A file of this user's, published. */
+/* A published file of this user. */
 static uint64_t publish_as(struct world *w, uint32_t uid, const char *name)
 {
 	uint64_t id;
@@ -37,7 +38,7 @@ static void setmode(struct world *w, uint64_t id, uint32_t mode)
 					     sizeof(in), NULL, NULL))->err);
 }
 
-/* The nodeid of a file of USER's whose name has one of root's now. */
+/* The nodeid of a file of USER, whose name now belongs to a file of root. */
 static uint64_t replaced(struct world *w, const char *name, uint32_t mode)
 {
 	uint64_t id = publish_as(w, USER, name), now;
@@ -50,7 +51,8 @@ static uint64_t replaced(struct world *w, const char *name, uint32_t mode)
 	return id;
 }
 
-/* As through /proc/PID/fd: asked again it is the same nodeid. */
+/* An open by /proc/PID/fd: after ESTALE, the repeated OPEN has the same
+ * nodeid. */
 static int open_again(struct world *w, uint64_t id, uint32_t flags)
 {
 	struct k_file f;
@@ -99,8 +101,10 @@ static void a_nodeid_follows_its_name_to_what_its_user_may(void **state)
 	assert_int_equal(0, open_again(w, id, O_RDONLY));
 }
 
-/* In more groups than are looked at: perhaps in the file's, too. */
-static void who_is_in_many_groups_has_what_members_and_others_have(void **state)
+/* The user is in more groups than the mount reads, so the file's group may be
+ * one of them. Access is granted only if members of the group and others both
+ * have it. */
+static void a_user_in_many_groups_gets_what_members_and_others_get(void **state)
 {
 	struct world *w = *state;
 	gid_t groups[300];
@@ -108,7 +112,8 @@ static void who_is_in_many_groups_has_what_members_and_others_have(void **state)
 
 	for (unsigned int i = 0; i < 300; i++)
 		groups[i] = 70000 + i;
-	w->k.tid = (uint32_t)gettid(); /* whose groups are looked up */
+	w->k.tid = (uint32_t)gettid(); /* the thread whose groups the mount
+				          reads */
 	assert_int_equal(0, setgroups(300, groups));
 	assert_int_equal(EACCES, open_again(w, id, O_RDONLY));
 	assert_int_equal(0, open_again(w, both, O_RDONLY));
@@ -147,7 +152,7 @@ static int removexattr_of(struct world *w, uint64_t id, const char *name)
 				NULL))->err;
 }
 
-/* What the kernel lets anybody who may write to it set. */
+/* The kernel lets everybody who may write to a file set user.* attributes. */
 static void rules_are_set_by_their_owner(void **state)
 {
 	static const char rule[] = "user.kvpool.replicas", other[] = "user.x";
@@ -174,9 +179,9 @@ static void rules_are_set_by_their_owner(void **state)
 	assert_int_equal(EPERM, setxattr_of(w, own, rule));
 }
 
-/* Changes of a user's that the master has not acknowledged take all that he may
- * have in flight: root's changes of his files go on, and he has no more by
- * changing root's. */
+/* Changes that the master has not acked use up a user's limit of changes in
+ * flight. Root can still change that user's files, and changes of root's files
+ * count against the user who makes them. */
 static void root_changes_the_files_of_a_user_who_has_no_more_changes(
 	void **state)
 {
@@ -191,7 +196,8 @@ static void root_changes_the_files_of_a_user_who_has_no_more_changes(
 	w->k.uid = w->k.gid = USER;
 	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
 	k_until(w, w->m[0].node->nops == 0);
-	pool_quota_add(q, USER, many, 0); /* as if so many waited */
+	pool_quota_add(q, USER, many, 0); /* as if that many changes were in
+					     flight */
 	assert_int_equal(EAGAIN, set(w, own, FATTR_MODE));
 	assert_int_equal(EAGAIN, setxattr_of(w, roots, "user.x"));
 	assert_int_equal(EAGAIN, k_mkdir(w, ROOT, "e", &none));
@@ -225,11 +231,12 @@ static void a_directory_that_is_closed_closes_what_is_in_it(void **state)
 	assert_int_equal(0, k_create(w, d, "a", O_RDWR, &f));
 	k_close(w, &f);
 	w->k.uid = w->k.gid = USER;
-	/* (0644, in a directory of 0666.) */
+	/* The file's mode is 0644, but its directory's is 0666. */
 	assert_int_equal(EACCES, open_again(w, id, O_RDONLY));
 }
 
-/* The kernel has looked at the file that had the name before. */
+/* The mount itself checks: the kernel would check against the file that had the
+ * name before. */
 static void the_sticky_root_keeps_what_is_anothers(void **state)
 {
 	struct world *w = *state;
@@ -276,7 +283,7 @@ static void options_set_what_is_shown_and_nothing_else(void **state)
 	ids->uid = SHOWN;
 	assert_shows(w, f, SHOWN, USER, 0600);
 	assert_shows(w, d, SHOWN, 0, 0755);
-	ids->gid = 0; /* (a value as any other) */
+	ids->gid = 0; /* 0 is a valid gid, not "unset" */
 	assert_shows(w, f, SHOWN, 0, 0600);
 	ids->umask = 027;
 	assert_shows(w, f, SHOWN, 0, 0640);
@@ -292,7 +299,7 @@ static void options_set_what_is_shown_and_nothing_else(void **state)
 	assert_shows(w, ROOT, 0, 0, 01777);
 }
 
-/* And so other mounts see it. */
+/* Other mounts see the same owner and mode. */
 static void what_is_made_is_the_shown_owners_with_the_mode_asked_for(
 	void **state)
 {
@@ -351,7 +358,8 @@ static void modes_and_owners_that_are_set_are_stored_not_shown(void **state)
 	assert_shows(w, id, OTHER, USER, 0700);
 }
 
-/* Where the mount asks for itself, it asks of what the kernel would see. */
+/* Where the mount checks permissions itself, it uses the owner and mode that
+ * the kernel sees. */
 static void callers_are_checked_against_what_is_shown(void **state)
 {
 	static const char rule[] = "user.kvpool.replicas";
@@ -389,7 +397,7 @@ static void the_root_is_as_sticky_as_it_is_shown(void **state)
 	assert_int_equal(0, k_unlink(w, ROOT, "a"));
 	*ids = (struct fs_ids){ OTHER, 0, 0, 01777 };
 	assert_int_equal(0, k_rename(w, ROOT, "c", ROOT, "d", 0));
-	w->k.uid = w->k.gid = USER; /* whose file it is, as stored */
+	w->k.uid = w->k.gid = USER; /* the owner as stored */
 	assert_int_equal(EPERM, k_unlink(w, ROOT, "b"));
 }
 
@@ -420,7 +428,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		both(a_nodeid_follows_its_name_to_what_its_user_may),
-		both(who_is_in_many_groups_has_what_members_and_others_have),
+		both(a_user_in_many_groups_gets_what_members_and_others_get),
 		both(attributes_are_set_by_their_owner),
 		both(rules_are_set_by_their_owner),
 		both(root_changes_the_files_of_a_user_who_has_no_more_changes),

@@ -1,6 +1,6 @@
 /*
- * The queue of invalidations while the kernel takes none, as somebody holds the
- * lock that it needs: this program is the kernel.
+ * The queue of invalidations while the kernel takes none because a user holds
+ * the lock that it needs. This program plays the kernel.
  */
 #include "tests/lib/unit.h"
 
@@ -22,8 +22,8 @@ static struct {
 	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t changed;
 	bool blocked; /* the directory's lock is held */
-	bool waiting; /* for that lock, a notification */
-	pid_t waits;  /* the thread that sends it */
+	bool waiting; /* a notification waits for that lock */
+	pid_t waits;  /* the notifier's thread, which sends it */
 	unsigned int names, attrs;
 } kernel = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	     .changed = PTHREAD_COND_INITIALIZER };
@@ -78,14 +78,14 @@ static void wait_blocked(void)
 	pthread_mutex_unlock(&kernel.lock);
 }
 
-/* What the node is told that the kernel knows. */
-static uint64_t told;
+/* The last mark acknowledged to the node (pool_node_notified). */
+static uint64_t acked;
 
 void __wrap_pool_node_notified(struct pool_node *n, uint64_t mark);
 void __wrap_pool_node_notified(struct pool_node *n, uint64_t mark)
 {
 	(void)n;
-	told = mark;
+	acked = mark;
 }
 
 /* ---- the mount ---- */
@@ -104,7 +104,7 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	alarm(30);
-	told = 0;
+	acked = 0;
 	kernel.names = kernel.attrs = 0;
 	block(false);
 	f->metrics = pool_metrics_open();
@@ -137,7 +137,7 @@ static int teardown(void **state)
 	pool_metrics_close(f->metrics);
 	if (f->fs.dev_fd >= 0)
 		close(f->fs.dev_fd);
-	free(f->fs.notifier); /* which its metrics were in */
+	free(f->fs.notifier); /* whose metrics the registry borrowed */
 	free(f);
 	alarm(0);
 	return 0;
@@ -176,7 +176,7 @@ static unsigned int count_queued(struct fixture *f)
 	return n;
 }
 
-/* One is being sent, for ever, and so many are queued behind it. */
+/* One notification is blocked in the kernel, and n are queued behind it. */
 static void notify_many(struct fixture *f, unsigned int n)
 {
 	block(true);
@@ -206,13 +206,14 @@ static void beyond_its_bound_the_kernel_asks_for_all_names_again(void **state)
 	notify_many(f, BOUND);
 	assert_int_equal(BOUND + 1, count_queued(f));
 	assert_true(shown(f, "kvpool_fuse_notifications_merged_total") == 0);
-	/* Of an inode it is told at once. */
+	/* Changes of an inode are sent at once: they need no directory's
+	 * lock. */
 	fs_notify_attr(&f->fs, &f->fs.root);
 	assert_int_equal(1, kernel.attrs);
 	assert_int_equal(BOUND + 1, count_queued(f));
 	for (int i = 0; i < MORE; i++)
 		fs_notify_entry(&f->fs, f->e);
-	/* Once is enough for all that were queued, and for the first. */
+	/* One epoch replaces all that were queued and the one in flight. */
 	assert_int_equal(MORE, count_queued(f));
 	assert_true(shown(f, "kvpool_fuse_epochs_total") == 1);
 	assert_true(shown(f, "kvpool_fuse_notifications_merged_total") ==
@@ -222,13 +223,13 @@ static void beyond_its_bound_the_kernel_asks_for_all_names_again(void **state)
 	assert_int_equal(MORE, kernel.names);
 }
 
-static void until_told(struct fixture *f, uint64_t mark)
+static void until_acked(struct fixture *f, uint64_t mark)
 {
 	fs_notify_mark(&f->fs, mark);
-	unit_run_until(&f->loop, told == mark);
+	unit_run_until(&f->loop, acked == mark);
 }
 
-/* Somebody holds the lock of a directory for as long as he likes. */
+/* A user may hold the lock of a directory for any time. */
 static void what_waits_behind_a_slow_one_is_covered_by_an_epoch(void **state)
 {
 	struct fixture *f = *state;
@@ -236,7 +237,7 @@ static void what_waits_behind_a_slow_one_is_covered_by_an_epoch(void **state)
 	has_epochs(f);
 	notify_many(f, 3);
 	fs_notify_attr(&f->fs, &f->fs.root);
-	until_told(f, 1);
+	until_acked(f, 1);
 	assert_int_equal(1, count_queued(f)); /* is being sent */
 	assert_int_equal(0, kernel.names);
 	assert_int_equal(1, kernel.attrs);
@@ -251,21 +252,21 @@ static void while_one_is_slow_there_is_an_epoch_a_turn(void **state)
 
 	has_epochs(f);
 	notify_many(f, 0);
-	until_told(f, 1);
+	until_acked(f, 1);
 	for (int i = 0; i < 5; i++) {
 		fs_notify_entry(&f->fs, f->e);
 		fs_notify_mark(&f->fs, 2);
 	}
-	until_told(f, 3);
+	until_acked(f, 3);
 	assert_true(shown(f, "kvpool_fuse_epochs_total") == 2);
-	/* In the next turn, not at the next tick. */
+	/* The epoch is sent in the next turn, not at the next tick. */
 	fs_notify_entry(&f->fs, f->e);
 	fs_notify_mark(&f->fs, 4);
 	for (int i = 0; i < 2; i++)
 		uv_run(&f->loop, UV_RUN_NOWAIT);
-	assert_int_equal(4, told);
+	assert_int_equal(4, acked);
 	assert_true(shown(f, "kvpool_fuse_epochs_total") == 3);
-	until_told(f, 5); /* nothing was queued before it */
+	until_acked(f, 5); /* nothing was queued before it */
 	assert_true(shown(f, "kvpool_fuse_epochs_total") == 3);
 	assert_true(shown(f, "kvpool_fuse_notifications_slow_total") == 1);
 }
@@ -276,11 +277,11 @@ static void after_a_slow_one_each_is_sent_again(void **state)
 
 	has_epochs(f);
 	notify_many(f, 1);
-	until_told(f, 1);
+	until_acked(f, 1);
 	drain(f);
 	assert_int_equal(1, kernel.names);
 	fs_notify_entry(&f->fs, f->e);
-	until_told(f, 2);
+	until_acked(f, 2);
 	assert_int_equal(2, kernel.names);
 	assert_true(shown(f, "kvpool_fuse_epochs_total") == 1);
 }
@@ -295,16 +296,16 @@ static void a_kernel_without_epochs_waits_for_the_slow_one(void **state)
 		       shown(f, "kvpool_fuse_notifications_slow_total") != 0);
 	fs_notify_entry(&f->fs, f->e);
 	uv_run(&f->loop, UV_RUN_NOWAIT);
-	assert_int_equal(0, told);
+	assert_int_equal(0, acked);
 	assert_int_equal(5, count_queued(f));
 	block(false);
-	unit_run_until(&f->loop, told == 1);
+	unit_run_until(&f->loop, acked == 1);
 	assert_true(kernel.names >= 4);
 	assert_true(shown(f, "kvpool_fuse_epochs_total") == 0);
 }
 
-/* It may be blocked when the process is killed: nothing else then waits for
- * its end, as a port or a lock in its table of descriptors would. */
+/* The thread may be blocked when the process is killed. Then its descriptors
+ * stay open: a port or a lock among them would block a new daemon. */
 static void the_thread_keeps_no_descriptor_that_it_does_not_need(void **state)
 {
 	struct fixture *f = *state;
@@ -331,12 +332,13 @@ static void the_thread_keeps_no_descriptor_that_it_does_not_need(void **state)
 	assert_int_equal(1, open_now);
 }
 
-static void a_kernel_without_epochs_is_told_each_and_the_feed_waits(void **state)
+static void without_epochs_each_is_sent_and_the_feed_waits(void **state)
 {
 	struct fixture *f = *state;
 
 	notify_many(f, BOUND);
-	assert_false(fs_notify_behind(&f->fs)); /* nothing was too much yet */
+	assert_false(fs_notify_behind(&f->fs)); /* the bound is not exceeded yet
+						   */
 	fs_notify_entry(&f->fs, f->e);
 	assert_true(fs_notify_behind(&f->fs));
 	assert_int_equal(BOUND + 2, count_queued(f));
@@ -346,7 +348,8 @@ static void a_kernel_without_epochs_is_told_each_and_the_feed_waits(void **state
 	assert_int_equal(BOUND + 2, kernel.names);
 }
 
-/* The feed is acknowledged up to a mark when the kernel has all before it. */
+/* The feed is acked up to a mark only when the kernel has all notifications
+ * before it. */
 static void a_mark_overtakes_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -354,23 +357,23 @@ static void a_mark_overtakes_nothing(void **state)
 	uint64_t mark = 0;
 
 	for (unsigned int turn = 0; turn < 20; turn++) {
-		do { /* until nothing is before it: the notifier is idle */
-			told = 0;
+		do { /* until the notifier is idle */
+			acked = 0;
 			fs_notify_mark(&f->fs, ++mark);
-			if (told == mark)
+			if (acked == mark)
 				break;
-			unit_run_until(&f->loop, told == mark);
+			unit_run_until(&f->loop, acked == mark);
 		} while (true);
 		block(true);
 		fs_notify_entry(&f->fs, f->e);
 		fs_notify_mark(&f->fs, ++mark);
-		assert_int_not_equal(mark, told);
+		assert_int_not_equal(mark, acked);
 		wait_blocked();
 		fs_notify_mark(&f->fs, ++mark);
 		uv_run(&f->loop, UV_RUN_NOWAIT);
-		assert_true(told < mark - 1);
+		assert_true(acked < mark - 1);
 		block(false);
-		unit_run_until(&f->loop, told == mark);
+		unit_run_until(&f->loop, acked == mark);
 		assert_int_equal(turn + 1, kernel.names);
 	}
 }
@@ -379,7 +382,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(beyond_its_bound_the_kernel_asks_for_all_names_again),
-		T(a_kernel_without_epochs_is_told_each_and_the_feed_waits),
+		T(without_epochs_each_is_sent_and_the_feed_waits),
 		T(a_mark_overtakes_nothing),
 		T(what_waits_behind_a_slow_one_is_covered_by_an_epoch),
 		T(while_one_is_slow_there_is_an_epoch_a_turn),
