@@ -1,9 +1,10 @@
 /*
- * Changes whose results may be lost, on the wire: nodes that count them and older
- * ones that do not; and the bounds of what is remembered, each with its counter.
+ * Changes whose results may be lost, over connections: from nodes that count
+ * their changes and from older ones that do not; and the limits of what the
+ * master remembers, each with its counter.
  */
 #define NNODES 2
-/* Not all that a node does is done here. */
+/* This test does not use all of a fake node. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "master_fake_pool.h"
 
@@ -33,7 +34,7 @@ static Kvpool__Op op, *op_list[POOL_BATCH_MAX];
 static Kvpool__Meta op_meta;
 static uint8_t op_sum[16];
 
-/* So often the same change, of `path`. */
+/* Sends the same change of `path` `times` times. */
 static void send_ops(struct fake_node *n, const char *path, size_t times,
 		     uint64_t first, bool again)
 {
@@ -79,15 +80,16 @@ static void results_that_were_lost_come_with_the_welcome(void **state)
 	assert_int_equal(3, node[0].ops_executed);
 	assert_int_equal(2, node[0].nresults_lost);
 	assert_true(node[0].exact);
-	/* Not the next one: nothing is executed. */
+	/* A number is missing, so nothing is executed. */
 	send_ops(&node[0], "k", 1, 2, false);
 	run_until(&loop, node[0].closed);
 	assert_int_equal(-EPROTO, node[0].error);
 }
 
-/* A former master has executed a change that this one knows nothing of. That is
- * said until the node has read it, whatever is lost. Changes that this master
- * executes have exact results. in_state: the state has the node's run. */
+/* A former master has executed a change that this one knows nothing of. Each
+ * WELCOME says so until the node has received one. Changes that this master
+ * executes have exact results. in_state: the master's state has the node's
+ * run. */
 static void lose_a_welcome_after_a_fail_over(bool in_state)
 {
 	node[0].ops_run = 42;
@@ -103,7 +105,7 @@ static void lose_a_welcome_after_a_fail_over(bool in_state)
 	join(&node[0]);
 	assert_int_equal(in_state ? 42 : 0, node[0].known_run);
 	assert_false(node[0].exact);
-	fake_hang_up(&node[0]); /* as if it had not read that */
+	fake_hang_up(&node[0]); /* as if this WELCOME were lost */
 	join_all(&node[0]);
 	assert_int_equal(42, node[0].known_run);
 	assert_int_equal(0, node[0].ops_executed);
@@ -128,9 +130,9 @@ static void so_it_is_of_a_run_that_the_state_does_not_have(void **state)
 	lose_a_welcome_after_a_fail_over(false);
 }
 
-/* It counts nothing, so nothing is said of it, and nothing remembered. What it
- * repeats is executed, unless it was made while it was cut off and something
- * newer is there. */
+/* The node does not count its changes, so the master remembers none and reports
+ * none as lost. Repeated changes are executed, except those that were made
+ * while the node was disconnected if a newer version exists. */
 static void a_node_of_an_older_version_is_served_as_before(void **state)
 {
 	uint64_t newer;
@@ -138,7 +140,7 @@ static void a_node_of_an_older_version_is_served_as_before(void **state)
 	(void)state;
 	join_all(&node[0]);
 	join_all(&node[1]);
-	op_sum[0] = 101; /* no bytes of fake_rewrite()'s */
+	op_sum[0] = 101; /* other bytes than those of fake_rewrite() */
 	do_ops(&node[0], "k", 1, 0, false);
 	fake_hang_up(&node[0]);
 	newer = fake_rewrite(&node[1], "k");
@@ -170,7 +172,8 @@ static void results_beyond_their_bound_are_forgotten_and_counted(void **state)
 	assert_int_equal(3, counted(MC_RESULTS_FORGOTTEN));
 	fake_hang_up(&node[0]);
 	join_all(&node[0]);
-	/* It is told how many, and that some results are missing. */
+	/* WELCOME has the number executed, and says that some results are
+	 * missing. */
 	assert_int_equal(MASTER_ANSWERS_MAX + 3, node[0].ops_executed);
 	assert_false(node[0].exact);
 	assert_int_equal(0, node[0].nresults_lost);
@@ -200,7 +203,7 @@ static void ops_that_wait_for_inventories_are_bounded(void **state)
 	stop_master();
 	run_until(&loop, node[0].closed && node[1].closed);
 	start_master();
-	join(&node[0]); /* which does not end its inventory */
+	join(&node[0]); /* its inventory does not end */
 	for (i = 0; i < MASTER_DEFERRED_MAX; i++)
 		send_ops(&node[0], "k", 1, 0, true);
 	send_ops(&node[0], "k", 1, 0, true);
@@ -210,8 +213,8 @@ static void ops_that_wait_for_inventories_are_bounded(void **state)
 	assert_int_equal(1, counted(MC_OPS_DEFERRED_REFUSED));
 }
 
-/* The inventory with the file "k" comes after that change of who has not seen
- * it, which would make a directory of that name. */
+/* A node that does not know the file "k" makes a change that would create a
+ * directory of that name. The inventory with "k" arrives after that. */
 static void change_before_an_inventory(Kvpool__Op__Kind kind, const char *path)
 {
 	Kvpool__Ops ops = KVPOOL__OPS__INIT;

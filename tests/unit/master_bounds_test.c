@@ -1,6 +1,6 @@
 /*
- * A master and somebody on a plain socket who says more than a node would: what
- * is refused, what the master says to it, and what it costs in memory.
+ * A master and a client on a plain socket that sends more than a node would:
+ * what is refused, the ERROR that the client gets, and the memory used.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,14 +12,14 @@
 #include "pool/conn/unpack.h"
 
 #define MIB ((size_t)1 << 20)
-#define MEMORY_KB (32u << 10) /* that any of it may take */
+#define MEMORY_KB (32u << 10) /* most that one message may use */
 
 static int sock;
-static char text[256]; /* of the ERROR that came */
+static char text[256]; /* text of the last ERROR received */
 static int32_t status;
 
-/* Everything is on one thread: the master's turns come in between. */
-static void say(const void *data, size_t len)
+/* The test has one thread: runs the master's loop while sending. */
+static void send_bytes(const void *data, size_t len)
 {
 	while (len > 0) {
 		ssize_t r = send(sock, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -27,7 +27,7 @@ static void say(const void *data, size_t len)
 		uv_run(&loop, UV_RUN_NOWAIT);
 		if (r < 0 && errno == EAGAIN)
 			continue;
-		if (r < 0) /* it has closed already */
+		if (r < 0) /* the master has closed the connection */
 			return;
 		data = (const char *)data + r;
 		len -= (size_t)r;
@@ -42,8 +42,8 @@ static void say_frame(uint16_t type, const void *payload, size_t len)
 	uint8_t header[POOL_WIRE_HEADER];
 
 	pool_frame_encode(&f, header);
-	say(header, sizeof(header));
-	say(payload, len);
+	send_bytes(header, sizeof(header));
+	send_bytes(payload, len);
 }
 
 static void dial_raw(void)
@@ -58,8 +58,8 @@ static void dial_raw(void)
 	assert_int_equal(0, fcntl(sock, F_SETFL, O_NONBLOCK));
 }
 
-/* len bytes, or false: the master has ended the connection. */
-static bool hear(void *data, size_t len)
+/* Receives len bytes. false: the master has ended the connection. */
+static bool receive(void *data, size_t len)
 {
 	while (len > 0) {
 		ssize_t r = recv(sock, data, len, MSG_DONTWAIT);
@@ -75,18 +75,18 @@ static bool hear(void *data, size_t len)
 	return true;
 }
 
-/* Frames up to one of this type, which must come. */
-static void hear_frame(uint16_t type)
+/* Receives frames up to one of this type, which must arrive. */
+static void receive_frame(uint16_t type)
 {
 	uint8_t header[POOL_WIRE_HEADER], payload[4096];
 	Kvpool__Error *e;
 	struct pool_frame f;
 
 	do {
-		assert_true(hear(header, sizeof(header)));
+		assert_true(receive(header, sizeof(header)));
 		assert_int_equal(0, pool_frame_decode(header, &f));
 		assert_true(f.payload_len <= sizeof(payload));
-		assert_true(hear(payload, f.payload_len));
+		assert_true(receive(payload, f.payload_len));
 	} while (f.type != type);
 	if (type != POOL_MSG_ERROR)
 		return;
@@ -108,7 +108,7 @@ static void join_raw(void)
 	join.node = &info;
 	dial_raw();
 	say_frame(POOL_MSG_JOIN, payload, kvpool__join__pack(&join, payload));
-	hear_frame(POOL_MSG_WELCOME);
+	receive_frame(POOL_MSG_WELCOME);
 }
 
 static void hang_up(void)
@@ -116,12 +116,12 @@ static void hang_up(void)
 	char byte;
 
 	shutdown(sock, SHUT_WR);
-	while (hear(&byte, 1))
+	while (receive(&byte, 1))
 		;
 	close(sock);
 }
 
-/* len bytes of it, over and over. */
+/* len bytes that repeat `what`. */
 static void *many(const void *what, size_t size, size_t len)
 {
 	uint8_t *p = malloc(len);
@@ -172,7 +172,7 @@ static void peak_reset(void)
 	assert_int_equal(0, fclose(f));
 }
 
-/* It is refused, and that took little. */
+/* The message is refused, and the master has used little memory for it. */
 static void refused(uint16_t type, const void *what, size_t size, size_t len,
 		    int32_t err, const char *why)
 {
@@ -183,7 +183,7 @@ static void refused(uint16_t type, const void *what, size_t size, size_t len,
 	peak_reset();
 	kb = memory_kb("VmRSS:");
 	say_frame(type, payload, len);
-	hear_frame(POOL_MSG_ERROR);
+	receive_frame(POOL_MSG_ERROR);
 	assert_in_range(memory_kb("VmHWM:"), 0, kb + MEMORY_KB);
 	assert_string_equal(why, text);
 	assert_int_equal(err, status);

@@ -1,6 +1,6 @@
 /*
- * https to etcd: whose certificates are accepted, and that files are read again
- * when they are replaced; what is wrong with files.
+ * https to etcd: which certificates are accepted, that replaced files are read
+ * again, and the errors for bad files.
  */
 #include "tests/lib/unit.h"
 
@@ -85,7 +85,7 @@ static void slurp(const char *name, char *to, size_t cap)
 	fclose(f);
 }
 
-/* With the certificate that is in `server` now. */
+/* With the certificate that is in the directory `server`. */
 static void start_at(uint16_t port)
 {
 	char key[4096], cert[4096];
@@ -219,7 +219,7 @@ static void another_member_is_asked_instead(void **state)
 	fake_etcd_stop(&spare);
 }
 
-/* libcurl would keep the CAs that it has read for a day. */
+/* By default libcurl caches CAs for a day. */
 static void another_ca_is_trusted_when_its_file_is_replaced(void **state)
 {
 	(void)state;
@@ -244,7 +244,7 @@ static void a_connection_ends_before_it_is_much_older_than_files(void **state)
 	open_at(fake.url);
 	assert_int_equal(0, ask());
 	pki_dir_write(client, &other, &other, NULL, &for_name);
-	/* The connection that is there is used no longer than its life. */
+	/* The existing connection is used until its maximum age. */
 	while (!ask() && slept < 10000)
 		usleep(100000), slept += 100;
 	assert_in_range(slept, 500, 9000);

@@ -1,6 +1,6 @@
 /*
- * A user of etcd: a token before the first request, another one when it is
- * refused, and what happens if there is none to be had.
+ * A user of etcd: a token is obtained before the first request, a new one when
+ * it is refused; and what happens if none can be obtained.
  */
 #include "tests/lib/unit.h"
 
@@ -250,7 +250,7 @@ static void a_password_that_is_wrong_is_not_tried_again_and_again(void **state)
 	assert_int_equal(1, one.logins);
 	assert_false(etcd_healthy(etcd));
 	assert_int_equal(0, one.txns);
-	/* The file is read again. */
+	/* The password file is read again after the pause. */
 	write_password("secret");
 	usleep(ETCD_AUTH_PAUSE_MS * 1100);
 	must_put();
@@ -307,7 +307,7 @@ static void who_waits_for_a_token_does_so_for_its_own_time(void **state)
 	assert_int_equal(-ETIMEDOUT, put_within(200));
 	assert_true(pool_now_ms() - begin < 1500);
 	assert_non_null(strstr(etcd_error(etcd), "no token"));
-	/* The login goes on. */
+	/* The login continues, and the request uses its token. */
 	must_put();
 	assert_int_equal(1, one.logins);
 	assert_int_equal(1, one.txns);

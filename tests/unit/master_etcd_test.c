@@ -1,6 +1,6 @@
 /*
- * The client of etcd: what it asks, what it makes of answers, and where it goes
- * when one URL does not answer.
+ * The etcd client: its requests, how it decodes answers, and when it goes on to
+ * another URL.
  */
 #include "tests/lib/unit.h"
 

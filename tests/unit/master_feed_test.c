@@ -54,7 +54,7 @@ static void a_cursor_sees_items_in_the_order_of_their_last_change(void **state)
 	master_cursor_advance(&m.feed, &c);
 	assert_null(master_cursor_peek(&m.feed, &c));
 	assert_int_equal(m.feed.seq, master_cursor_upto(&m.feed, &c));
-	/* At the end it sees what comes next. */
+	/* At the end of the list, a cursor sees later changes. */
 	master_map_touch_file(&m, b);
 	assert_ptr_equal(&b->item, master_cursor_peek(&m.feed, &c));
 	master_cursor_close(&c);
@@ -118,7 +118,7 @@ static void a_wait_is_over_when_all_have_acknowledged(void **state)
 	assert_null(master_wait_over(&m.feed));
 	master_sub_ack(&m.feed, &s2, m.feed.seq);
 	assert_ptr_equal(&w, master_wait_over(&m.feed));
-	/* Who leaves is not waited for. */
+	/* A subscriber that leaves is not waited for. */
 	put(&m, "b", 1);
 	master_wait_add(&m.feed, &w);
 	master_sub_close(&m.feed, &s1);
@@ -128,7 +128,8 @@ static void a_wait_is_over_when_all_have_acknowledged(void **state)
 	master_map_fini(&m);
 }
 
-/* What went since `since`, and no deletion before that. */
+/* Number of deletions sent to a subscriber that knows the feed up to
+ * `since`. */
 static unsigned int deletions_told(struct master_map *m, uint64_t since)
 {
 	struct master_sub s = { 0 };
@@ -178,7 +179,7 @@ static void a_wait_follows_an_untold_name_that_changes_again(void **state)
 	put(&m, "b", 1);
 	master_wait_add(&m.feed, &w);
 	point = m.feed.seq;
-	/* b, up to the point, is sent; a has moved beyond it. */
+	/* b, the last item before the point, is sent; a has moved beyond it. */
 	put(&m, "told", 2);
 	assert_int_equal(point, w.point);
 	master_map_touch_file(&m, a);
@@ -203,7 +204,7 @@ static void a_wait_follows_the_name_that_was_changed_last(void **state)
 	master_sub_open(&m.feed, &s, true, 0);
 	a = put(&m, "a", 1);
 	master_wait_add(&m.feed, &w);
-	assert_int_equal(a->item.seq, w.point); /* waits for this one */
+	assert_int_equal(a->item.seq, w.point); /* the wait follows a */
 	master_map_touch_file(&m, a);
 	assert_int_equal(a->item.seq, w.point);
 	a_sub_gets(&m, &s);
@@ -231,8 +232,9 @@ static void d_goes(struct master_map *m)
 						  1));
 }
 
-/* first, untold, is waited for; behind it comes another name; then the same one
- * changes again, and who is told of the other has heard of neither. */
+/* `first` changes a name, and a wait begins. Another name changes, then `then`
+ * changes the first again. An ack of the other name alone does not end the
+ * wait. */
 static void is_waited_for(struct master_map *m, struct master_sub *s,
 			  void (*first)(struct master_map *m),
 			  void (*then)(struct master_map *m))
@@ -288,7 +290,8 @@ static unsigned int nheads(const struct master_map *m)
 	return n;
 }
 
-/* A change looks at each only once, however many there are. */
+/* Waits that a change moves to the same point share one head, so that a later
+ * change visits them once. */
 static void waits_that_a_change_raises_are_one_from_then_on(void **state)
 {
 	struct master_wait w[6];
@@ -329,8 +332,8 @@ static void waits_that_a_change_raises_are_one_from_then_on(void **state)
 
 /* ---- subscribers ---- */
 
-/* The grave of a former owner is sent to nobody, and may be gone before a slow
- * subscriber has passed it. */
+/* The grave of a former owner is sent to no subscriber, and may be forgotten
+ * before a slow subscriber's cursor has passed it. */
 static void is_acked_although_it_is_gone(bool waited_for_before)
 {
 	const struct master_account a = master_account_of_owner(7);
@@ -370,7 +373,8 @@ static void a_wait_ends_when_what_came_after_all_that_is_sent_is_dropped(
 	is_acked_although_it_is_gone(false);
 }
 
-/* The deletion is one for the former owner, too, whose grave changes with it. */
+/* Giving a file away is a deletion for the former owner, whose grave changes
+ * together with the file. */
 static void a_wait_for_a_file_that_was_given_away_is_for_its_deletion(
 	void **state)
 {
@@ -404,7 +408,7 @@ static void a_wait_for_a_file_that_was_given_away_is_for_its_deletion(
 	master_map_fini(&m);
 }
 
-/* It changes again before each ack. */
+/* The name changes again before each ack. */
 static void a_name_that_always_changes_does_not_prolong_a_wait(void **state)
 {
 	struct master_wait w = { 0 };
@@ -418,7 +422,7 @@ static void a_name_that_always_changes_does_not_prolong_a_wait(void **state)
 	f = put(&m, "a", 1);
 	master_sub_open(&m.feed, &s, true, 0);
 	master_wait_add(&m.feed, &w);
-	master_map_touch_file(&m, f); /* not sent yet: waited for */
+	master_map_touch_file(&m, f); /* not sent yet: the wait follows it */
 	a_sub_gets(&m, &s);
 	seq = m.feed.seq;
 	master_map_touch_file(&m, f);
@@ -431,7 +435,8 @@ static void a_name_that_always_changes_does_not_prolong_a_wait(void **state)
 	master_map_fini(&m);
 }
 
-/* What was sent before the cut may be lost, and comes at a later place. */
+/* Batches in flight when the connection breaks may be lost; their names are
+ * sent again, at a later place of the feed. */
 static void reconnect_while_a_wait(bool touched_after)
 {
 	struct master_wait w = { 0 };
@@ -454,7 +459,7 @@ static void reconnect_while_a_wait(bool touched_after)
 	master_sub_close(&m.feed, &s);
 	master_sub_open(&m.feed, &s, false, seq);
 	if (touched_after)
-		master_map_touch_file(&m, a); /* not sent to this session */
+		master_map_touch_file(&m, a); /* not sent yet */
 	a_sub_gets_some(&m, &s, 1); /* b */
 	master_sub_ack(&m.feed, &s, m.feed.seq - 1);
 	a_sub_gets(&m, &s);
@@ -499,7 +504,8 @@ static void a_picture_is_completed_only_when_the_master_is_ready(void **state)
 	master_map_fini(&m);
 }
 
-/* It still shows what it was not told is gone, until the picture ends. */
+/* The subscriber shows a deleted name, whose grave was forgotten, until its
+ * picture is complete. */
 static void a_wait_for_a_forgotten_deletion_is_for_the_pictures_end(
 	void **state)
 {
@@ -535,8 +541,9 @@ static void a_wait_for_a_forgotten_deletion_is_for_the_pictures_end(
 	master_map_fini(&m);
 }
 
-/* There is a batch in flight that goes as far, without the end. Another one would
- * be acknowledged later, when the end is in flight. */
+/* A batch in flight already extends to the end, but does not say that the
+ * picture is complete. A second batch up to the same place would share its
+ * ack. */
 static void the_end_of_a_picture_has_an_ack_of_its_own(void **state)
 {
 	struct master_wait w = { 0 };
@@ -561,7 +568,7 @@ static void the_end_of_a_picture_has_an_ack_of_its_own(void **state)
 	assert_false(master_sub_repeats(&m.feed, &s));
 	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
 	assert_true(complete);
-	assert_false(master_sub_repeats(&m.feed, &s)); /* no harm any more */
+	assert_false(master_sub_repeats(&m.feed, &s)); /* the last batch */
 	assert_null(master_wait_over(&m.feed));
 	master_sub_ack(&m.feed, &s, upto);
 	assert_ptr_equal(&w, master_wait_over(&m.feed));
@@ -569,7 +576,8 @@ static void the_end_of_a_picture_has_an_ack_of_its_own(void **state)
 	master_map_fini(&m);
 }
 
-/* The newer batch goes less far, and only it is acknowledged. */
+/* The newer batch, the picture's first, ends at a lower place; only it is
+ * acked. */
 static void one_ack_is_for_a_pictures_begin_and_what_was_before(void **state)
 {
 	struct master_sub s = { 0 };
@@ -598,8 +606,8 @@ static void one_ack_is_for_a_pictures_begin_and_what_was_before(void **state)
 	master_map_fini(&m);
 }
 
-/* A subscriber that has been told of "b" alone, before its picture's last lap: "a"
- * has moved since that was begun. */
+/* A subscriber to which only "b" was sent. "a" was sent in no batch, because it
+ * moved behind the picture's start. */
 static struct master_file *one_untold(struct master_map *m,
 				      struct master_sub *s,
 				      struct master_file **ret_b)
@@ -639,7 +647,7 @@ static void a_picture_is_not_complete_before_names_that_moved_are_told(
 	master_map_fini(&m);
 }
 
-/* It moves again and again, each time before the cursor comes to it. */
+/* The name moves each time before the cursor reaches it. */
 static void a_picture_waits_for_what_moves_in_its_last_lap(void **state)
 {
 	struct master_sub s = { 0 };
@@ -658,8 +666,8 @@ static void a_picture_waits_for_what_moves_in_its_last_lap(void **state)
 		assert_false(complete);
 		master_sub_ack(&m.feed, &s, upto);
 	}
-	put(&m, "c", 1); /* which is new: no part of the picture */
-	master_map_touch_file(&m, b); /* which has been told */
+	put(&m, "c", 1); /* a new name is no part of the picture */
+	master_map_touch_file(&m, b); /* b was sent already */
 	master_cursor_advance(&m.feed, &s.cursor); /* a */
 	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
 	assert_true(complete);
@@ -722,28 +730,29 @@ static void who_missed_a_forgotten_deletion_gets_a_whole_picture(void **state)
 #define NAMES 64
 #define SUBS 4
 
-/* What a subscriber shows after a batch. */
+/* State of a mirror after a batch. */
 struct shown {
 	uint64_t gen[NAMES]; /* 0: not there */
-	uint64_t at[NAMES];  /* it is the name's state of this time */
+	uint64_t at[NAMES];  /* time at which the name had this state */
 	bool seen[NAMES], picture;
 	uint64_t upto;
 };
 
-/* When a picture begins, the ack of a batch before it counts for one of its
- * own, too: more than MASTER_SUB_WINDOW. */
+/* When a picture begins, one ack covers batches of before as well, so more than
+ * MASTER_SUB_WINDOW may be in flight. */
 #define IN_FLIGHT (4 * MASTER_SUB_WINDOW)
 
 struct mirror {
 	struct master_sub sub;
-	struct shown now;		       /* all batches received */
-	struct shown acked;		       /* as of the last ack */
-	struct shown sent[IN_FLIGHT]; /* as of each batch since */
+	struct shown now;		       /* after all batches received */
+	struct shown acked;		       /* after the last batch acked */
+	struct shown sent[IN_FLIGHT]; /* after each later batch */
 	unsigned int nsent;
 	unsigned int pictures, resumes;
 };
 
-/* An fsync: every mirror has each name's state of that time, or a newer one. */
+/* An fsync, which ends when every mirror has each name's state of that time, or
+ * a newer one. */
 struct fsync {
 	struct master_wait w;
 	uint64_t at[NAMES];
@@ -802,8 +811,8 @@ static void apply(struct shown *r, struct master_item *i)
 	r->at[n] = changed_at[n];
 }
 
-/* Names that the picture does not list are gone; or they were, and have been
- * made again behind it. */
+/* Names that the picture does not list are removed. (A name may have been
+ * created again, which a later batch reports.) */
 static void complete_picture(struct shown *r)
 {
 	unsigned int n;
@@ -850,8 +859,7 @@ static void step(struct master_map *m, struct mirror *r, unsigned int max,
 	r->sent[r->nsent++] = r->now;
 }
 
-/* The subscriber has applied the oldest batch in flight, or more of them before
- * its kernel had taken the first. */
+/* The subscriber acks one or more of the batches in flight, oldest first. */
 static void ack(struct master_map *m, struct mirror *r)
 {
 	unsigned int n = 1 + roll(2);
@@ -883,7 +891,7 @@ static void reconnect(struct master_map *m, struct mirror *r)
 
 static void begin_fsync(struct master_map *m, struct fsync *y)
 {
-	if (y->waits && !roll(4)) { /* its node has left */
+	if (y->waits && !roll(4)) { /* its node has disconnected */
 		master_wait_remove(&m->feed, &y->w);
 		y->waits = false;
 	}
@@ -894,7 +902,7 @@ static void begin_fsync(struct master_map *m, struct fsync *y)
 	y->waits = true;
 }
 
-/* Those that are over promise that every mirror has what was there before. */
+/* When an fsync ends, every mirror must have the names' states of its start. */
 static unsigned int end_fsyncs(struct master_map *m, const struct mirror *r)
 {
 	unsigned int s, n, ended = 0;
@@ -943,7 +951,7 @@ static void change(struct master_map *m, uint64_t *gen)
 		break;
 	}
 	is = master_map_file(m, path, strlen(path));
-	if (was || is) /* else it is as it was */
+	if (was || is) /* otherwise nothing has changed */
 		changed_at[n] = now;
 	if (was && !is)
 		gone_at[n] = now;
@@ -965,7 +973,7 @@ static void compare(struct master_map *m, const struct mirror *r)
 
 static unsigned int pictures, resumes, forgotten, synced;
 
-/* What the feed remembers as sent to all has been. */
+/* sent_min: every subscriber's cursor is at least there. */
 static void check_sent(const struct master_map *m, const struct mirror *r)
 {
 	for (unsigned int s = 0; s < SUBS; s++)
@@ -992,7 +1000,8 @@ static void run_model(uint64_t seed, bool few)
 	for (i = 0; i < 20000; i++) {
 		change(&m, &gen);
 		s = roll(SUBS);
-		/* Each in its own measure, the last one hardly ever. */
+		/* Subscribers advance at different rates, the last one very
+		 * rarely. */
 		if (!roll(1 + (few ? 5 : 1) * s))
 			step(&m, &r[s], roll(few ? 9 : 33), i > 2000);
 		if (!roll(1 + (few ? 5 : 1) * s))
@@ -1038,7 +1047,7 @@ static void every_mirror_equals_the_map_in_the_end(void **state)
 		run_model(seed * 0x9e3779b97f4a7c15ull, seed % 2);
 	}
 	print_message("%u pictures, %u fsyncs\n", pictures, synced);
-	/* The runs must have been through what they are for. */
+	/* The runs must have covered the cases that they are for. */
 	assert_true(pictures > 200 && resumes > 200 && forgotten > 1000 &&
 		    synced > 500);
 }

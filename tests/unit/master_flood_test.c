@@ -1,7 +1,7 @@
 /*
- * A master that has more to hear than it can take at once: who waits for his
- * turn is not dead, and is not let believe that the master is. A node that has
- * many changes to make waits for the mounts, and the others do not wait for it.
+ * A master that receives more than it can handle at once. A node whose messages
+ * wait is not taken for dead, and keeps receiving heartbeats. A node with many
+ * changes waits for the mounts to ack, and other nodes do not wait for it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "master_fake_pool.h"
 #include "master/impl.h"
 
-/* It beats, but its inventory is not complete. */
+/* Joins and sends heartbeats; the inventory is not complete. */
 static void join(struct fake_node *n)
 {
 	fake_dial(n, &loop, master_port(master));
@@ -23,7 +23,7 @@ static void join(struct fake_node *n)
 static void a_node_that_waits_for_its_turn_hears_from_the_master(void **state)
 {
 	(void)state;
-	/* As if what it sends were not read yet. */
+	/* As if the master had not read the node's messages yet. */
 	node[0].silent = true;
 	join(&node[0]);
 	run_until(&loop, node[0].heartbeats || node[0].closed);
@@ -110,7 +110,7 @@ static void a_message_that_takes_long_to_come_is_a_sign_of_life(void **state)
 		run_ms(&loop, HEARTBEAT_MS / 5);
 		assert_false(hung_up(fd));
 	}
-	/* And its end is one of death. */
+	/* When the peer really is silent, it is disconnected. */
 	run_until(&loop, hung_up(fd));
 	close(fd);
 }
@@ -137,7 +137,7 @@ static const struct pool_clock stopped_clock = { .now_ns = clock_now,
 						 .wall_ns = clock_now,
 						 .random = clock_random };
 
-/* For the master to do what it must not. */
+/* Gives the master time to do what it must not do. */
 static void many_turns(void)
 {
 	int i;
@@ -148,7 +148,7 @@ static void many_turns(void)
 	}
 }
 
-/* Changes that were executed, of POOL_BATCH_MAX. */
+/* Messages of POOL_BATCH_MAX changes that were executed. */
 static uint64_t flood_done(void)
 {
 	uint64_t n = pool_counter_value(&master->stats.c[MC_PUBLISH]) +
@@ -158,7 +158,7 @@ static uint64_t flood_done(void)
 	return n / POOL_BATCH_MAX;
 }
 
-/* Publishes files, or removes them. */
+/* Publishes files, or unlinks them. */
 static void send_changes(struct fake_node *n, Kvpool__Op__Kind kind)
 {
 	static Kvpool__Op op[POOL_BATCH_MAX], *list[POOL_BATCH_MAX];
@@ -181,8 +181,8 @@ static void send_changes(struct fake_node *n, Kvpool__Op__Kind kind)
 			 pool_conn_send(n->conn, POOL_MSG_OPS, 1, &ops.base));
 }
 
-/* Node 0 has more changes to make than fit into its turn, node 1 is a mount that
- * acks when it is told to, and time stands still. */
+/* Node 0 sends more changes than one turn has. Node 1 is a mount that acks only
+ * in ack_feed. Time stands still. */
 static void flood(void)
 {
 	int i;
@@ -237,7 +237,8 @@ static void changes_of_others_pass_a_flood(void **state)
 	assert_false(node[0].closed);
 }
 
-/* As long as its turn took, for each 256 changes. */
+/* After a turn, the node waits for as long as the acks took, for each
+ * POOL_OPS_TURN changes. */
 static void a_flood_leaves_time_to_others(void **state)
 {
 	(void)state;
@@ -263,7 +264,7 @@ static void a_mount_that_does_not_ack_stops_nobodys_changes(void **state)
 	run_until(&loop, flood_done() == 2);
 }
 
-/* More messages than a node has in flight. */
+/* More messages than a node may have waiting. */
 static void changes_beyond_the_bound_end_the_session(void **state)
 {
 	unsigned int i;

@@ -1,11 +1,11 @@
 /*
- * One of several masters, as nodes see it: a standby, a leader whose word is in
- * etcd before it is given, one that has lost its lease.
+ * One of several masters, as nodes see it: a standby; a leader, which reveals a
+ * change only when etcd has stored it; a leader that has lost its lease.
  */
 #include <errno.h>
 
 #include "fake_etcd.h"
-/* Not all that a node does is done here. */
+/* This test does not use all of a fake node. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "master_fake_node.h"
 
@@ -14,7 +14,7 @@
 
 #define KEY_LEADER "L2t2cG9vbC90L2xlYWRlcg=="
 #define KEY_TOMBS "L2t2cG9vbC90L3N0YXRlL3RvbWIv"
-#define KEY_LOST "L2t2cG9vbC90L3N0YXRlL2xvc3QvMA==" /* "lost/0": root's */
+#define KEY_LOST "L2t2cG9vbC90L3N0YXRlL2xvc3QvMA==" /* "lost/0" */
 #define KEYS_LOST_200 "L2t2cG9vbC90L3N0YXRlL2xvc3QvMjAw" /* "lost/200..." */
 #define HOST_9 "aDo5" /* "h:9" */
 
@@ -127,7 +127,7 @@ static void lead(void)
 	run_until(&loop, !master_ha_not_ready(ha));
 }
 
-/* etcd takes no writes, but renews leases: so it stays the leader. */
+/* etcd refuses writes but renews leases, so the leader stays. */
 static void refuse_writes(bool refuse)
 {
 	pthread_mutex_lock(&etcd.lock);
@@ -150,7 +150,7 @@ static uint64_t failed_writes(void)
 	return v;
 }
 
-/* Without waiting for the answer. */
+/* Does not wait for the answer. */
 static void send_op(struct fake_node *n, Kvpool__Op__Kind kind,
 		    const char *path)
 {
@@ -285,11 +285,11 @@ static void answers_keep_their_order(void **state)
 	assert_false(node[0].ops_done);
 	refuse_writes(false);
 	run_until(&loop, fake_find(&node[0], "d/k"));
-	assert_true(node[0].gen[0] != 0); /* the last answer is the second's */
+	assert_true(node[0].gen[0] != 0); /* of the second */
 	assert_false(node[0].feed_before_done);
 }
 
-/* A node takes whatever comes before WELCOME for another protocol. */
+/* A node takes any message before WELCOME for another protocol. */
 static void nothing_comes_before_a_welcome_that_waits(void **state)
 {
 	uint64_t before;
@@ -307,7 +307,7 @@ static void nothing_comes_before_a_welcome_that_waits(void **state)
 	run_until(&loop, node[0].welcomed);
 }
 
-/* It may say nothing before WELCOME, however long etcd takes. */
+/* A node may be silent before WELCOME, however long etcd takes. */
 static void who_waits_for_its_welcome_is_not_taken_for_silent(void **state)
 {
 	(void)state;
@@ -321,7 +321,7 @@ static void who_waits_for_its_welcome_is_not_taken_for_silent(void **state)
 	node[0].silent = true;
 	refuse_writes(false);
 	run_until(&loop, node[0].welcomed);
-	/* From now on it may. */
+	/* From WELCOME on, the grace applies. */
 	run_ms(&loop, HEARTBEAT_MS);
 	assert_false(node[0].closed);
 	run_until(&loop, node[0].closed);
@@ -329,7 +329,8 @@ static void who_waits_for_its_welcome_is_not_taken_for_silent(void **state)
 
 /* ---- whatever ends meanwhile ---- */
 
-/* Both watch, "k" is node 1's, and what follows stays out of etcd. */
+/* Both nodes watch, node 1 has "k", and later changes are not stored in
+ * etcd. */
 static uint64_t k_of_node_1(void)
 {
 	uint64_t gen;
@@ -343,7 +344,8 @@ static uint64_t k_of_node_1(void)
 	return gen;
 }
 
-/* etcd has refused it once more, and then twice: all turns are over. */
+/* etcd has refused the writes three more times, so any message that does not
+ * wait for them has been sent. */
 static void wait_in_vain(void)
 {
 	uint64_t before = failed_writes();
@@ -365,7 +367,7 @@ static void what_waits_outlives_the_session_that_caused_it(void **state)
 	run_until(&loop, fake_find(&node[1], "d"));
 }
 
-/* What waited has left, and counts no more against what may wait. */
+/* All held messages were sent, and count no more against the limit. */
 static void assert_nothing_held(void)
 {
 	struct pool_list *it, *tmp;
@@ -395,7 +397,8 @@ static void no_copy_goes_before_its_removal_is_in_etcd(void **state)
 	assert_nothing_held();
 }
 
-/* Asked about its copy, the master knows of a removal that etcd does not. */
+/* Asked about its copy, the master knows of a removal that is not in etcd
+ * yet. */
 static void a_copy_that_is_asked_about_waits_as_well(void **state)
 {
 	uint64_t gen;
@@ -421,7 +424,7 @@ static void an_answer_that_follows_from_anothers_waits_with_it(void **state)
 	send_op(&node[0], KVPOOL__OP__KIND__UNLINK, "k");
 	wait_in_vain();
 	fake_hang_up(&node[0]);
-	/* There is no such name: that is success, and changes nothing. */
+	/* The name does not exist: success without a change. */
 	send_op(&node[1], KVPOOL__OP__KIND__UNLINK, "k");
 	wait_in_vain();
 	assert_false(node[1].ops_done);
@@ -430,14 +433,14 @@ static void an_answer_that_follows_from_anothers_waits_with_it(void **state)
 	assert_int_equal(0, node[1].status[0]);
 }
 
-/* What it replaced may be with a node that is away: only a tombstone keeps that
+/* An absent node may hold the replaced version; only a tombstone keeps that
  * from coming back. */
 static void a_last_copy_goes_when_its_tombstone_is_in_etcd(void **state)
 {
 	uint64_t gen;
 
 	(void)state;
-	node[0].is_store = false; /* nowhere to move it to */
+	node[0].is_store = false; /* the copy has nowhere to move to */
 	(void)k_of_node_1();
 	gen = fake_rewrite(&node[1], "k");
 	fake_evict(&node[1], "k", gen);
@@ -485,7 +488,8 @@ static void a_deletion_is_known_to_the_next_leader(void **state)
 				      KVPOOL__DROP__REASON__DELETED));
 }
 
-/* Who leads next does not know what was deleted, and has to know that. */
+/* The next leader does not know a forgotten tombstone, so it must know that
+ * some were forgotten. */
 static void a_tombstone_is_forgotten_after_that_is_recorded(void **state)
 {
 	const struct master_account roots = master_account_of_owner(0);
@@ -503,14 +507,14 @@ static void a_tombstone_is_forgotten_after_that_is_recorded(void **state)
 	run_until(&loop, fake_count(&etcd, KEY_TOMBS) == 0);
 	assert_int_equal(0, etcd.gaps);
 	assert_int_equal(1, fake_count(&etcd, KEY_LOST));
-	/* One record covers the tombstones of a second. */
+	/* One record covers all tombstones forgotten within a second. */
 	owners = &master_ha_leading(ha)->map.owners;
 	run_until(&loop, pool_list_empty(&owners->unkept));
 	assert_true(master_owners_of(owners, roots)->kept_wall_ns >
 		    master_owners_of(owners, roots)->lost_wall_ns);
 }
 
-/* The key of a LOST record is its account's. */
+/* There is one LOST record for each account. */
 static void what_is_forgotten_of_two_accounts_is_two_records(void **state)
 {
 	(void)state;

@@ -1,6 +1,6 @@
 /*
- * The election, and the state that follows it, against an etcd that the test
- * rules over.
+ * The election, and the state that is stored after it, with a fake etcd that
+ * the test controls.
  */
 #include "tests/lib/unit.h"
 
@@ -18,7 +18,7 @@
 #define KEY_VERSION "L2t2cG9vbC90L3ZlcnNpb24=" /* base64 of PREFIX version */
 #define KEY_LEADER "L2t2cG9vbC90L2xlYWRlcg=="
 #define KEY_EPOCH "L2t2cG9vbC90L2Vwb2No"
-#define KEY_TOMBS "L2t2cG9vbC90L3N0YXRlL3RvbWIv" /* and what is below it */
+#define KEY_TOMBS "L2t2cG9vbC90L3N0YXRlL3RvbWIv" /* a prefix */
 
 struct candidate {
 	struct etcd *etcd;
@@ -27,7 +27,7 @@ struct candidate {
 	unsigned int elected, lost, unusable;
 	uint64_t epoch;
 	int64_t fence;
-	bool stays; /* does not put down what it leads */
+	bool stays; /* does not stop leading when it loses the election */
 };
 
 static struct fake_etcd fake;
@@ -195,7 +195,8 @@ static void one_who_slept_does_not_act_before_it_has_looked(void **state)
 	open_one(&c[0], "h:1");
 	run_until(c[0].elected);
 	assert_true(leader_acting(c[0].leader));
-	/* Stopped, or suspended: no timer has run yet. */
+	/* As after a suspension: the lease has ended, and no timer has run
+	 * yet. */
 	ahead_ms = LEADER_TTL_S * 1000 - LEADER_MARGIN_MS;
 	assert_false(leader_acting(c[0].leader));
 	run_until(c[0].lost == 1);
@@ -214,7 +215,7 @@ static void without_etcd_it_leads_to_the_end_of_its_lease(void **state)
 	ahead_ms = 3000;
 	run_until(c[0].lost);
 	fake_set(&fake, FAKE_FINE, 0);
-	/* Its own key is in the way until the lease is over there, too. */
+	/* Its own key remains in etcd until the lease ends there, too. */
 	fake_end_leases(&fake);
 	run_until(c[0].elected == 2);
 	assert_int_equal(2, c[0].epoch);
@@ -246,7 +247,7 @@ static void an_election_whose_answer_got_lost_does_not_stay_in_the_way(void **st
 	fake_set_once(&fake, FAKE_LOSES_WORD, 1500, "request_put");
 	open_one(&c[0], "h:1");
 	run_until(c[0].elected);
-	/* It had been elected once, gave that back, and stood again. */
+	/* It was elected once, resigned, and stood for election again. */
 	assert_int_equal(2, c[0].epoch);
 	assert_int_equal(c[0].fence, fake_find_key(&fake, KEY_LEADER)->create);
 }
@@ -279,7 +280,7 @@ static void an_election_that_outlasted_its_lease_is_given_back(void **state)
 	fake_set_once(&fake, FAKE_LOSES_WORD, 300, "request_put");
 	open_one(&c[0], "h:1");
 	run_until(fake_count(&fake, KEY_LEADER) == 1);
-	assert_int_equal(0, c[0].elected); /* the answer is on its way */
+	assert_int_equal(0, c[0].elected); /* answer in flight */
 	ahead_ms = LEADER_TTL_S * 1000;
 	run_until(c[0].elected);
 	assert_int_equal(2, c[0].epoch);
@@ -408,7 +409,7 @@ static void the_next_leader_finds_what_was_written(void **state)
 	run_until(c[0].elected);
 	open_state(&c[0]);
 	bury("k1", 1);
-	bury("k1", 2); /* the same key again: another transaction */
+	bury("k1", 2); /* an equal key goes into another transaction */
 	bury("k2", 3);
 	etcd_state_flush(st);
 	assert_int_equal(3, etcd_state_mark(st));
@@ -434,7 +435,7 @@ static void one_that_is_leader_no_more_writes_nothing(void **state)
 	open_one(&c[0], "h:1");
 	run_until(c[0].elected);
 	open_state(&c[0]);
-	/* Its key goes, and another one's comes, without its knowledge. */
+	/* Its key is deleted and another leader's created, unknown to it. */
 	pthread_mutex_lock(&fake.lock);
 	fake_drop(fake_find_key(&fake, KEY_LEADER));
 	fake.revision++;

@@ -1,6 +1,6 @@
 /*
- * What who connects may cost the master: connections of one address, an id that
- * is another's, messages that never end, memory.
+ * Limits on what a peer can use of the master: connections from one address, an
+ * id that another node has, messages that never end, memory.
  */
 #define NNODES 4
 #include <arpa/inet.h>
@@ -38,7 +38,7 @@ static void with_limits(unsigned int sessions_addr_max, uint64_t bytes_max)
 	start_master();
 }
 
-/* From 127.0.0.FROM, which says nothing yet. */
+/* Dials from 127.0.0.FROM, and sends nothing yet. */
 static void dial(int i, uint8_t from)
 {
 	struct pool_conn_opts o = { .ops = &fake_ops, .user = &node[i] };
@@ -74,7 +74,7 @@ static bool joins(int i, uint8_t from)
 	return node[i].welcomed;
 }
 
-/* `have` bytes of a message of `len`. */
+/* Sends the first `have` bytes of a message of `len`. */
 static void says_in_part(int i, enum pool_msg type, size_t len, size_t have)
 {
 	struct pool_frame f = { .version = pool_wire_version,
@@ -97,7 +97,7 @@ static void says_in_part(int i, enum pool_msg type, size_t len, size_t have)
 	free(zeros);
 }
 
-/* A byte now and then. */
+/* Sends a byte from time to time. */
 static void trickles_until_closed(int i)
 {
 	for (int n = 0; n < 200 && !node[i].closed; n++) {
@@ -140,7 +140,7 @@ static void nobody_ends_a_node_s_session_from_another_address(void **state)
 	assert_int_equal(-EADDRINUSE, node[1].error);
 	assert_false(node[0].closed);
 	assert_int_equal(1, metric("kvpool_master_ids_refused_total"));
-	/* From its own it may: it has been started anew. */
+	/* From the node's own address it may: the node was restarted. */
 	assert_true(joins(1, 1));
 	run_until(&loop, node[0].closed);
 }

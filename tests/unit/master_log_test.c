@@ -1,7 +1,4 @@
-/*
- * Who may connect may do so as often as he likes: what the log has of it stays
- * readable.
- */
+/* Peers may connect as often as they like: the log stays readable. */
 #define NNODES 2
 #include "master_fake_pool.h"
 #include "master/impl.h"
@@ -19,7 +16,7 @@ static size_t lines_with(FILE *f, const char *text)
 	return n;
 }
 
-/* stderr into a file; what it was. */
+/* Redirects stderr to f; returns a duplicate of the former stderr. */
 static int log_to(FILE *f)
 {
 	int saved = dup(STDERR_FILENO);

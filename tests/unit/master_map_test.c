@@ -157,7 +157,8 @@ static void a_tombstone_outlives_a_directory_of_the_name(void **state)
 	assert_int_equal(0, m->ntombs);
 }
 
-/* A node tells what it evicted after others have made a directory. */
+/* A node reports an eviction after others have created a directory of that
+ * name. */
 static void what_was_evicted_may_have_become_a_directory(void **state)
 {
 	struct master_map *m = *state;
@@ -172,8 +173,9 @@ static void what_was_evicted_may_have_become_a_directory(void **state)
 	put_dir(m, "k"); /* freed with the map */
 }
 
-/* It left, then so did its directory; now copies of it are dead as well. */
-static void what_is_buried_again_is_told_again_only_if_that_is_news(
+/* Subscribers have removed the evicted name already, so a tombstone in place of
+ * its ghost is not sent to them; a greater generation is. */
+static void what_is_buried_again_is_sent_again_only_if_it_changes(
 	void **state)
 {
 	struct master_map *m = *state;
@@ -197,7 +199,8 @@ static void what_is_buried_again_is_told_again_only_if_that_is_news(
 	assert_int_equal(1, m->ntombs);
 }
 
-/* Its record of a blind write, or of who deleted it, is of the version before. */
+/* The record of a blind write, or of who deleted the name, belongs to the
+ * earlier version. */
 static void what_is_buried_again_has_nothing_of_its_first_burial(void **state)
 {
 	struct master_map *m = *state;
@@ -218,7 +221,7 @@ static void what_is_buried_again_has_nothing_of_its_first_burial(void **state)
 	assert_false(g->blind);
 }
 
-/* Who may choose names cannot compute their hashes. */
+/* A user who chooses names cannot predict their hashes. */
 static void graves_are_found_by_a_hash_with_a_seed(void **state)
 {
 	struct master_map *m = *state;
@@ -319,8 +322,8 @@ static void make_dir(struct master_map *m, const char *path, uint16_t mode)
 	make_dir_of(m, path, mode, 70);
 }
 
-/* The account of what `by` deletes; the name is then lost of that account, and
- * of no other. */
+/* The account that a deletion by `by` is charged to. When its tombstones are
+ * forgotten, the name is lost for that account and for no other. */
 static int account_of(struct master_map *m, const char *path, uint32_t by)
 {
 	const size_t len = strlen(path);
@@ -363,8 +366,9 @@ static void a_deletion_is_on_the_account_of_who_may_delete(void **state)
 	assert_int_equal(MASTER_BY_ALL, account_of(m, "all/k", SOMEBODY));
 }
 
-/* He might still have the directory open, or have been faster than its chmod. */
-static void who_may_not_delete_pays_for_it_himself(void **state)
+/* The user may still have the directory open, or have been faster than its
+ * chmod. */
+static void a_user_who_may_not_delete_is_charged_himself(void **state)
 {
 	const char *const paths[] = { "his/k", "sticky/k", "k", "no/k",
 				      "readable/k", "group/his/all/k" };
@@ -384,8 +388,9 @@ static void who_may_not_delete_pays_for_it_himself(void **state)
 					       THE_FILES_OWNER, SOMEBODY)));
 }
 
-/* What others delete elsewhere costs nothing here. */
-static void who_does_not_get_into_a_directory_deletes_nothing_there(
+/* Deletions by others in other directories do not count against this one's
+ * account. */
+static void a_user_without_search_permission_deletes_nothing_there(
 	void **state)
 {
 	const struct master_account all = { 0, MASTER_BY_ALL };
@@ -414,8 +419,8 @@ static struct master_account of_somebody(struct master_map *m,
 				 SOMEBODY);
 }
 
-/* Who is in one of the groups does not get there. */
-static void what_takes_two_groups_is_on_no_account_of_one(void **state)
+/* A member of only one of the groups cannot delete there. */
+static void a_deletion_that_needs_two_groups_is_charged_to_both(void **state)
 {
 	struct master_map *m = *state;
 	struct master_account a, one = { 70, MASTER_BY_GROUP },
@@ -448,7 +453,8 @@ static void what_takes_two_groups_is_on_no_account_of_one(void **state)
 	assert_int_equal(0, wall_ns);
 }
 
-/* Nor does a file of one's own over the deleted one's tombstone. */
+/* Nor does a file of the user's own that replaces the deleted one's
+ * tombstone. */
 static void what_others_delete_costs_the_owner_nothing_elsewhere(void **state)
 {
 	const struct master_attrs mine = { .uid = THE_DIRS_OWNER };
@@ -478,7 +484,7 @@ static void what_others_delete_costs_the_owner_nothing_elsewhere(void **state)
 	assert_int_equal(10, wall_ns);
 }
 
-/* The number of accounts is bounded. */
+/* An account without tombstones is freed, so that their number is bounded. */
 static void an_account_without_tombstones_ends(void **state)
 {
 	struct master_map *m = *state;
@@ -488,15 +494,16 @@ static void an_account_without_tombstones_ends(void **state)
 	assert_int_equal(1, accounts->count);
 	put(m, "k");
 	assert_int_equal(0, accounts->count);
-	/* But for one of which some are forgotten. */
+	/* An account some of whose tombstones were forgotten is kept. */
 	master_map_remove_file(m, put(m, "l"), 6, 10);
 	assert_int_equal(1, master_map_forget(m, 20, 10));
 	assert_int_equal(1, accounts->count);
 	assert_int_equal(10, lost_wall(m, 7));
 }
 
-/* Everybody may, in a directory like /tmp: it deletes nothing of his. */
-static void who_makes_an_evicted_name_again_spends_nothing_of_its_owner_s(
+/* In a directory like /tmp everybody may do this: it deletes nothing of the
+ * owner. */
+static void creating_an_evicted_name_charges_nothing_to_its_owner(
 	void **state)
 {
 	const struct master_attrs mine = { .uid = SOMEBODY };
@@ -514,8 +521,8 @@ static void who_makes_an_evicted_name_again_spends_nothing_of_its_owner_s(
 	assert_int_equal(1, m->ntombs); /* his own, of l */
 }
 
-/* All that an absent node has may be of an owner beyond the bound. */
-static void of_nobody_known_is_of_everybody(void **state)
+/* Any file of an absent node may belong to an owner beyond the bound. */
+static void a_tombstone_without_owner_counts_for_all(void **state)
 {
 	struct master_map *m = *state;
 
@@ -524,7 +531,7 @@ static void of_nobody_known_is_of_everybody(void **state)
 	assert_int_equal(2, lost_wall(m, 1000));
 }
 
-/* As the inventory of a node that was away asks. */
+/* The question that the inventory of a returning node raises. */
 static bool is_dead(struct master_map *m, const char *path, uint32_t uid,
 		    uint64_t gen)
 {
@@ -532,7 +539,7 @@ static bool is_dead(struct master_map *m, const char *path, uint32_t uid,
 	       master_map_former_dead(m, path, strlen(path), uid, gen);
 }
 
-/* The second owner's tombstone of k goes: the first one's stays. */
+/* Forgets the second owner's tombstone of k, and keeps the first one's. */
 static void forget_that_of(struct master_map *m, uint32_t uid)
 {
 	add_tombs(m, "uvwxyz", uid, 50);
@@ -573,7 +580,7 @@ static void a_name_made_again_by_another_stays_dead_for_its_first_owner(
 
 	master_map_remove_file(m, put(m, "k"), 6, 10); /* of uid 7 */
 	f = put(m, "k");
-	f->uid = 8; /* as if he had made it */
+	f->uid = 8; /* as if uid 8 had created it */
 	assert_int_equal(0, m->formers.count);
 	master_map_remove_file(m, f, 6, 10);
 	assert_int_equal(0, master_map_add_tomb(m, "k", 1, 7, 5, 10));
@@ -584,8 +591,8 @@ static void a_name_made_again_by_another_stays_dead_for_its_first_owner(
 	assert_false(is_dead(m, "k", 8, 5));
 }
 
-/* A tombstone of an earlier version's state. */
-static void a_name_that_was_nobody_known_s_is_dead_for_everybody(void **state)
+/* A tombstone from the state of an older version, without an owner. */
+static void a_tombstone_without_owner_holds_for_all(void **state)
 {
 	struct master_map *m = *state;
 
@@ -634,16 +641,17 @@ static void over_a_tombstone_another_owner_leaves_the_first_one_his(
 	master_map_remove_file(m, f, 8, 20);
 	forget_that_of(m, 8);
 	assert_true(is_dead(m, "k", 7, 6));
-	/* No copy of his is newer; nor is his deletion. */
+	/* The second deletion changes neither generation nor time of the first
+	 * owner's tombstone. */
 	assert_false(is_dead(m, "k", 7, 7));
 	assert_int_equal(10, master_map_former(m, "k", 1, 7)->wall_ns);
-	/* By time all go. */
+	/* Tombstones older than the limit are all forgotten. */
 	while (master_map_forget(m, 1000, 1))
 		;
 	assert_int_equal(0, m->formers.count);
 }
 
-/* A path of so many directories whose names are as long as names may be. */
+/* A path of `ndirs` directories and a name, each of 255 bytes. */
 static size_t long_path(char *path, unsigned int ndirs, char first)
 {
 	memset(path, first, ndirs * 256u + 1);
@@ -659,7 +667,7 @@ static void graves_are_bounded_by_their_bytes_too(void **state)
 	char path[POOL_PATH_MAX + 1];
 	size_t len = 0;
 
-	/* Of 4 tombstones of more than a kilobyte, 2048 bytes hold one. */
+	/* 2048 bytes hold one of these 4 tombstones of more than 1 KiB. */
 	for (char name = 'a'; name <= 'd'; name++) {
 		len = long_path(path, 4, name);
 		assert_int_equal(0, master_map_add_tomb(m, path, len, 7, 9, 1));
@@ -670,10 +678,10 @@ static void graves_are_bounded_by_their_bytes_too(void **state)
 	assert_int_equal(9, master_map_tomb_gen(m, path, len));
 	assert_int_equal(sizeof(struct master_grave) + len, m->tomb_bytes);
 	assert_int_equal(3, m->nforgotten);
-	/* A name that is made again frees its bytes. */
+	/* Creating the name again frees its tombstone's bytes. */
 	put(m, path);
 	assert_int_equal(0, m->tomb_bytes);
-	/* Ghosts have a bound of their own. */
+	/* Ghosts have a limit of their own. */
 	for (char name = 'e'; name <= 'f'; name++) {
 		len = long_path(path, 4, name);
 		assert_int_equal(0, master_map_remove_file(m, put(m, path), 0,
@@ -682,7 +690,7 @@ static void graves_are_bounded_by_their_bytes_too(void **state)
 	assert_int_equal(1, master_map_forget(m, 0, 100));
 	assert_non_null(master_map_grave(m, path, len));
 	assert_int_equal(sizeof(struct master_grave) + len, m->ghost_bytes);
-	/* One that becomes a tombstone moves its bytes. */
+	/* A ghost that becomes a tombstone moves its bytes to that limit. */
 	assert_int_equal(0, master_map_add_tomb(m, path, len, 7, 9, 1));
 	assert_int_equal(0, m->ghost_bytes);
 	assert_int_equal(sizeof(struct master_grave) + len, m->tomb_bytes);
@@ -761,7 +769,7 @@ static void a_holder_stands_until_its_node_is_gone_or_lists_it_no_more(
 	assert_true(master_holder_stands(&ms, h));
 	master_member_away(&ms, mb, 2);
 	assert_true(master_holder_stands(&ms, h));
-	/* Back: what it held stands until it has listed everything. */
+	/* Back, and its inventory is not complete: its copies still count. */
 	assert_int_equal(0, master_member_join(&ms, mb, session, 3));
 	assert_true(master_holder_stands(&ms, h));
 	mb->inventoried = true;
@@ -810,7 +818,7 @@ static void figures_are_told_in_rounds_where_many_would_be_told(void **state)
 	says.used = 1;
 	master_member_figures(&ms, mb, &says);
 	assert_int_equal(before + 1, ms.changes);
-	/* 5000 mounts: every 5 ms. */
+	/* With 5000 mounts, members are sent every 5 ms at most. */
 	master_members_round(&ms, 5000, 100);
 	says.used = 2;
 	master_member_figures(&ms, mb, &says);
@@ -822,7 +830,7 @@ static void figures_are_told_in_rounds_where_many_would_be_told(void **state)
 	master_members_round(&ms, 5000, 105);
 	assert_int_equal(before + 2, ms.changes);
 	assert_int_equal(ms.changes, mb->changed);
-	/* What must be known is told at once, figures and all. */
+	/* A change of state is sent at once, together with new figures. */
 	says.used = 4;
 	master_member_figures(&ms, mb, &says);
 	master_member_away(&ms, mb, 106);
@@ -866,23 +874,23 @@ int main(void)
 		T(a_name_that_merely_left_may_come_back),
 		T(a_tombstone_outlives_a_directory_of_the_name),
 		T(what_was_evicted_may_have_become_a_directory),
-		T(what_is_buried_again_is_told_again_only_if_that_is_news),
+		T(what_is_buried_again_is_sent_again_only_if_it_changes),
 		T(what_is_buried_again_has_nothing_of_its_first_burial),
 		T(graves_are_found_by_a_hash_with_a_seed),
 		T(older_generations_stay_dead_when_the_newer_one_leaves),
 		T(tombstones_are_bounded_and_the_oldest_go_first),
 		T(the_owner_with_the_most_tombstones_loses_his_own),
 		T(a_deletion_is_on_the_account_of_who_may_delete),
-		T(who_may_not_delete_pays_for_it_himself),
-		T(who_does_not_get_into_a_directory_deletes_nothing_there),
-		T(what_takes_two_groups_is_on_no_account_of_one),
+		T(a_user_who_may_not_delete_is_charged_himself),
+		T(a_user_without_search_permission_deletes_nothing_there),
+		T(a_deletion_that_needs_two_groups_is_charged_to_both),
 		T(what_others_delete_costs_the_owner_nothing_elsewhere),
 		T(root_loses_tombstones_only_beyond_half_of_the_bound),
-		T(who_makes_an_evicted_name_again_spends_nothing_of_its_owner_s),
+		T(creating_an_evicted_name_charges_nothing_to_its_owner),
 		T(an_account_without_tombstones_ends),
-		T(of_nobody_known_is_of_everybody),
+		T(a_tombstone_without_owner_counts_for_all),
 		T(a_name_made_again_by_another_stays_dead_for_its_first_owner),
-		T(a_name_that_was_nobody_known_s_is_dead_for_everybody),
+		T(a_tombstone_without_owner_holds_for_all),
 		T(a_deletion_is_one_for_former_owners_too),
 		T(over_a_tombstone_another_owner_leaves_the_first_one_his),
 		T(a_directory_made_over_a_name_does_not_renew_its_deletion),

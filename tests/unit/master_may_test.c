@@ -1,5 +1,6 @@
-/* What a session whose certificate is limited to directories sees and changes.
- * Node 0 is not limited, node 1 is limited to a, node 2 (a client) to b/c. */
+/* What a session whose certificate is limited to directories sees, and what it
+ * may change. Node 0 is not limited; node 1 is limited to a; node 2, a client,
+ * is limited to b/c. */
 #define NNODES 3
 #include <errno.h>
 
@@ -114,7 +115,8 @@ static void all_come(void)
 		comes(i);
 }
 
-/* The master has handled what n sent, and all changes have reached every mount. */
+/* Waits until the master has handled what n sent, and all changes have reached
+ * every mount. */
 static void settle_of(struct fake_node *n)
 {
 	unsigned int before = n->nsynced;
@@ -171,8 +173,8 @@ static void the_feed_has_only_the_namespaces_and_what_is_above(void **state)
 	assert_true(!shows(1, "b") && !shows(1, "c"));
 	assert_true(shows(2, "b") && shows(2, "b/c") && !shows(2, "b/cd"));
 	assert_true(!shows(2, "a"));
-	/* The root, and three of node 1's; the root and three of node 2's: not
-	 * even hidden ones were sent. */
+	/* Each node was sent the root and three names of its own, and no
+	 * others, not even hidden ones. */
 	assert_int_equal(3, node[1].nnames - shows(1, ""));
 	assert_int_equal(3, node[2].nnames - shows(2, ""));
 }
@@ -256,7 +258,7 @@ static void the_namespace_itself_can_be_made_and_set_but_not_removed(void **stat
 	assert_int_equal(-EACCES, fake_do(&node[2], MKDIR, "b"));
 	assert_int_equal(-EACCES, fake_rule(&node[2], "b",
 					    "user.kvpool.replicas", "2"));
-	/* A file of that name is not in the namespace. */
+	/* A file of that name is not inside the namespace. */
 	assert_int_equal(0, fake_do(&node[0], RMDIR, "a"));
 	assert_int_equal(-EACCES, fake_do(&node[1], PUBLISH, "a"));
 	fake_publish(&node[0], "a");
@@ -291,11 +293,12 @@ static void a_limited_store_keeps_copies_of_others(void **state)
 	all_come();
 	gen = place_on_1();
 	assert_false(shows(1, "b/x"));
-	/* Its attributes, as to a store without a mount; a repeated report. */
+	/* It is sent the object's attributes, like a store without a mount; and
+	 * it repeats its report. */
 	assert_int_equal(0, fake_do(&node[0], SETATTR, "b/x"));
 	run_until(&loop, node[1].nreplicates == 2);
 	fake_held(&node[1], "b/x", gen, 0);
-	settle_of(&node[1]); /* a report after the UNLINK would be dropped, too */
+	settle_of(&node[1]); /* a later one would be dropped */
 	assert_int_equal(0, fake_do(&node[0], UNLINK, "b/x"));
 	run_until(&loop, fake_dropped(&node[1], "b/x", gen, DELETED));
 	assert_int_equal(1, node[1].ndrops);
@@ -310,7 +313,7 @@ static void what_was_not_ordered_does_not_count(void **state)
 	gen = fake_publish(&node[0], "b/x");
 	fake_held(&node[1], "b/x", gen, 0);
 	run_until(&loop, fake_dropped(&node[1], "b/x", gen, DELETED));
-	fake_held(&node[1], "a/x", gen, 0); /* none; it may ask */
+	fake_held(&node[1], "a/x", gen, 0); /* the copy is unknown: no DROP */
 	run_until(&loop, node[1].ndrops == 2);
 	settle();
 	assert_int_equal(1, fake_find(&node[0], "b/x")->nholders);
@@ -363,7 +366,7 @@ static void an_inventory_makes_and_replaces_nothing_elsewhere(void **state)
 	fake_gone(&node[1], "b/x", newer);
 	fake_inventory_attr(&node[1], "b/x", newer, 0777, 0, false);
 	fake_inventory_attr(&node[1], "b/y", newer, 0777, 0, false);
-	/* Attributes of the version that is there. */
+	/* The inventory has newer attributes for the existing version. */
 	fake_inventory_attr(&node[1], "b/x", gen, 0777, newer, false);
 	fake_inventory(&node[1], "a/y", newer, true);
 	run_until(&loop, node[1].ndrops >= 2 && shows(0, "a/y"));

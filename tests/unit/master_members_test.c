@@ -1,6 +1,4 @@
-/*
- * The table of members: whose place in it may be another node's.
- */
+/* The table of members: when a departed node's place may be reused. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -31,14 +29,14 @@ static int make(unsigned int k, struct master_member **ret)
 	return master_members_make(&ms, id, ret);
 }
 
-/* As a patrol begins and ends. */
+/* A patrol begins and ends. */
 static void sweep(void)
 {
 	master_members_sweep_begin(&ms);
 	master_members_sweep_end(&ms);
 }
 
-/* All places are taken by nodes that are here. */
+/* Fills all places with connected nodes. */
 static void fill(void)
 {
 	static uint8_t session;
@@ -62,7 +60,8 @@ static void a_place_is_free_once_a_patrol_has_taken_its_holders_away(void **stat
 	fill();
 	assert_int_equal(0, make(7, &left));
 	sweep();
-	/* Only what stood while it was away has been swept by now. */
+	/* A place is free only after a patrol that began after its node
+	 * left. */
 	master_member_gone(&ms, left, 1);
 	assert_int_equal(-ENOSPC, make(MASTER_NODES_MAX, &mb));
 	sweep();

@@ -1,6 +1,6 @@
 /*
- * The master without memory for a change: calloc(3) is this program's own
- * (--wrap), and fails where it is told to.
+ * The master without memory for a change: this program's calloc(3) (--wrap)
+ * fails on demand.
  */
 #include <errno.h>
 
@@ -11,7 +11,7 @@
 void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 
-static size_t fails; /* the next of this size; 0: none */
+static size_t fails; /* the next calloc of this size fails; 0: none */
 
 void *__wrap_calloc(size_t n, size_t size)
 {
@@ -23,7 +23,7 @@ void *__wrap_calloc(size_t n, size_t size)
 	return __real_calloc(n, size);
 }
 
-/* In, with nothing in its store. */
+/* Joins, with an empty store. */
 static void join(struct fake_node *n)
 {
 	fake_dial(n, &loop, master_port(master));
@@ -32,7 +32,8 @@ static void join(struct fake_node *n)
 	fake_inventory(n, NULL, 0, true);
 }
 
-/* UNLINK of d/k, RMDIR of d, in one message; and what comes of it. */
+/* Sends UNLINK of d/k and RMDIR of d in one message, and waits for the
+ * results. */
 static void remove_both(struct fake_node *n)
 {
 	Kvpool__Ops ops = KVPOOL__OPS__INIT;
@@ -55,7 +56,7 @@ static void remove_both(struct fake_node *n)
 	run_until(&loop, (n->ops_done && n->nresults == 2) || n->closed);
 }
 
-/* It asks again for what was not answered, and that is all it has to do. */
+/* The node only has to repeat the changes that were not answered. */
 static void a_change_that_needs_memory_is_asked_for_again(size_t grave,
 							   size_t answered)
 {
@@ -74,7 +75,7 @@ static void a_change_that_needs_memory_is_asked_for_again(size_t grave,
 	assert_int_equal(answered, n->nresults);
 	if (answered)
 		assert_int_equal(0, n->status[0]);
-	else	/* nothing has been done to it */
+	else	/* not executed at all */
 		assert_false(fake_dropped(n, "d/k", gen,
 					  KVPOOL__DROP__REASON__DELETED));
 	assert_true(n->closed);

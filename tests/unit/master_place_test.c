@@ -1,6 +1,4 @@
-/*
- * Placement: targets, room, and who may drop what.
- */
+/* Placement: targets, free space, and which node may drop which copy. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -143,7 +141,7 @@ static void a_nearly_full_store_takes_copies_again_only_from_4_percent(
 	struct master_member *a = node(100 * GIB, 97 * GIB, "h");
 
 	(void)state;
-	assert_false(a->accepting); /* 3 %: not before it was at 4 */
+	assert_false(a->accepting); /* 3 % free: it accepts again from 4 % on */
 	a->used = 96 * GIB;
 	master_place_accepting(a);
 	assert_true(master_place_room(a, 1));
@@ -176,8 +174,8 @@ static void what_only_a_client_has_goes_where_room_can_be_made(void **state)
 			 master_place_target(&ms, file, MASTER_NOBODY,
 					     false, &to));
 	c->promised = 0;
-	/* One more copy of what a store has is not worth another's last, but for
-	 * a put, or what must be kept. */
+	/* A further copy is not worth evicting another object's last copy,
+	 * except for a put and for objects that must be kept. */
 	holds(b);
 	assert_int_equal(0, master_place_target(&ms, file, MASTER_NOBODY, true,
 						&to));
@@ -227,7 +225,8 @@ static void a_surplus_copy_may_go_at_any_time(void **state)
 	assert_int_equal(MASTER_GRANT, evict(a, &hard, false));
 }
 
-/* It may be dead, or not have it any more: that is known in a moment. */
+/* The other holder may be dead, or may have lost its copy; wait until that is
+ * known. */
 static void beside_a_copy_that_is_not_sure_none_is_surplus(void **state)
 {
 	struct master_member *a = node(10 * GIB, 0, "h1");
@@ -239,7 +238,7 @@ static void beside_a_copy_that_is_not_sure_none_is_surplus(void **state)
 	b->session = NULL; /* away */
 	assert_int_equal(MASTER_REFUSE, evict(a, &shared, true));
 	assert_int_equal(MASTER_REFUSE, evict(a, &shared, false));
-	/* Back: it has not said yet what it holds. */
+	/* The node is back, but its inventory is not complete. */
 	assert_int_equal(0, master_member_join(&ms, b, (void *)&ms, 0));
 	assert_int_equal(MASTER_REFUSE, evict(a, &shared, true));
 	holds(b);
@@ -265,7 +264,7 @@ static void a_copy_becomes_cache_only_beside_enough_sure_ones(void **state)
 
 	(void)state;
 	holds(a);
-	holds(c); /* a client's is none */
+	holds(c); /* a client's copy does not count */
 	assert_int_equal(-1, surplus(1, NULL));
 	holds(b);
 	assert_int_equal(-1, surplus(2, NULL));
@@ -275,7 +274,7 @@ static void a_copy_becomes_cache_only_beside_enough_sure_ones(void **state)
 	assert_int_equal(b->index, surplus(1, NULL));
 	assert_int_equal(-1, surplus(1, b));
 	assert_int_equal(-1, surplus(2, NULL));
-	master_member_drain(&ms, a, true); /* nobody would be left */
+	master_member_drain(&ms, a, true); /* no other node would hold it */
 	assert_int_equal(-1, surplus(1, NULL));
 	master_member_drain(&ms, a, false);
 	a->session = NULL;
@@ -323,7 +322,7 @@ static void the_last_copy_moves_while_any_node_has_room(void **state)
 	b->coming = 0;
 	b->used = 10 * GIB;
 	master_place_accepting(b);
-	a->leaving = 1; /* and that makes room soon */
+	a->leaving = 1; /* a copy that is leaving will free space */
 	assert_int_equal(MASTER_REFUSE, evict(a, &shared, true));
 	a->leaving = 0;
 	assert_int_equal(MASTER_LAST, evict(a, &shared, true));

@@ -1,6 +1,6 @@
 /*
- * What names cost: directories and attributes of a user and in all, refused
- * beyond the limits, and counted as they come, change owners and go.
+ * Directories and attribute bytes, per user and in total: requests beyond the
+ * limits are refused; creation, change of owner and removal are counted.
  */
 #define NNODES 1
 #include <errno.h>
@@ -35,7 +35,7 @@ static void begin(uint64_t dirs, uint64_t bytes)
 	run_until(&loop, node[0].completes >= 1);
 }
 
-/* With one xattr of so many bytes; 0: none. */
+/* Requests a change with one xattr of `bytes` bytes; 0: none. */
 static int ask(Kvpool__Op__Kind kind, const char *path, uint32_t uid,
 	       size_t bytes, uint32_t set)
 {
@@ -165,7 +165,7 @@ static void attributes_are_bounded_however_they_come(void **state)
 	assert_int_equal(0, put("k", USER, 900));
 	assert_int_equal(-EDQUOT, set_attr("d", 1200));
 	assert_int_equal(-EDQUOT, set_attr("k", 1200));
-	assert_int_equal(0, set_attr("d", 100)); /* less, instead of that */
+	assert_int_equal(0, set_attr("d", 100)); /* a shorter value */
 	assert_int_equal(0, set_attr("k", 1700));
 	assert_int_equal(-EDQUOT, set_attr("d", 400));
 	assert_int_equal(0, set_attr("k", 0));
@@ -188,7 +188,7 @@ static void what_is_given_away_is_the_new_owner_s(void **state)
 	assert_int_equal(0, has(USER).dirs + has(USER).bytes);
 	assert_int_equal(1, has(5).dirs);
 	assert_true(has(5).bytes > 1000);
-	assert_int_equal(0, give("", 5)); /* the root is nobody's */
+	assert_int_equal(0, give("", 5)); /* the root counts for no user */
 	assert_int_equal(1, has(5).dirs);
 }
 
@@ -224,7 +224,7 @@ static void an_inventory_is_never_refused(void **state)
 	assert_int_equal(-ENOSPC, make_dir("b", 0, 0));
 }
 
-/* A flood that was taken back leaves no state behind. */
+/* Directories that were created and removed again leave no records. */
 static void the_state_shrinks_when_directories_go(void **state)
 {
 	uint64_t most, end;
@@ -232,7 +232,7 @@ static void the_state_shrinks_when_directories_go(void **state)
 
 	(void)state;
 	begin(0, 0);
-	for (int i = 0; i < 6000; i++) { /* more than nobody minds */
+	for (int i = 0; i < 6000; i++) { /* causes a compaction */
 		snprintf(path, sizeof(path), "d%d", i);
 		assert_int_equal(0, ask(KVPOOL__OP__KIND__MKDIR, path, 0, 3000,
 					0));

@@ -1,6 +1,7 @@
 /*
- * Copies that go and come: the order of repair and its throttle, nodes that
- * return, nodes that are drained, and extra copies; asked by fake nodes.
+ * Lost and restored copies: the order of repair and its rate limit, nodes that
+ * return, nodes that are drained, and extra copies of hot objects. The nodes
+ * are fakes.
  */
 #include <errno.h>
 
@@ -62,7 +63,7 @@ static bool holds(struct fake_node *watch, const char *path,
 	return false;
 }
 
-/* The place among n's orders of the one for path; -1: there is none. */
+/* Index of the order for path among n's orders; -1: none. */
 static int ordered(const struct fake_node *n, const char *path)
 {
 	unsigned int i;
@@ -84,7 +85,7 @@ static bool is_gone(int i)
 	return gone;
 }
 
-/* Has the master heard n's room, as it is now? */
+/* Has the master received n's current figures? */
 static bool has_figures_of(const struct fake_node *n)
 {
 	json_t *j = master_nodes_json(master), *row;
@@ -104,7 +105,8 @@ static bool has_figures_of(const struct fake_node *n)
 	return has;
 }
 
-/* Published by a, with copies wanted in all; the others in turn have them. */
+/* Published by a, with the rule replicas=copies; b and c (may be NULL) report
+ * copies. */
 static uint64_t put(struct fake_node *a, const char *path, const char *copies,
 		    struct fake_node *b, struct fake_node *c)
 {
@@ -131,7 +133,7 @@ static void what_has_fewest_copies_left_is_repaired_first(void **state)
 	join(&node[4]);
 	put(&node[2], "two-left", "3", &node[3], &node[4]);
 	put(&node[2], "one-left", "2", &node[3], NULL);
-	node[4].used = node[4].capacity; /* nobody else has room */
+	node[4].used = node[4].capacity; /* no other node has space */
 	run_until(&loop, has_figures_of(&node[4]));
 	fake_hang_up(&node[3]);
 	run_until(&loop, repair("endangered") == 2);
@@ -141,7 +143,7 @@ static void what_has_fewest_copies_left_is_repaired_first(void **state)
 	run_until(&loop, node[0].nreplicates == 1);
 	assert_int_equal(0, ordered(&node[0], "one-left"));
 	assert_int_equal(1, repair("copies_under_way"));
-	run_ms(&loop, 50); /* the other waits: one at a time */
+	run_ms(&loop, 50); /* only one copy is in flight at a time */
 	assert_int_equal(1, node[0].nreplicates);
 	fake_held(&node[0], "one-left", node[0].replicates[0].gen, 0);
 	run_until(&loop, node[0].nreplicates == 2);
@@ -152,7 +154,7 @@ static void what_has_fewest_copies_left_is_repaired_first(void **state)
 	assert_int_equal(0, repair("copies_under_way"));
 }
 
-/* A limit of one object a second: of three, one is in the bucket at first. */
+/* A limit of one object a second. The token bucket starts with one of three. */
 static void repair_keeps_to_its_rate_and_puts_do_not(void **state)
 {
 	uint64_t begin;
@@ -174,10 +176,12 @@ static void repair_keeps_to_its_rate_and_puts_do_not(void **state)
 	run_until(&loop, repair("endangered") == 3);
 	begin = pool_now_ms();
 	join(&node[2]);
-	/* The bucket holds half a second: a copy, then its debt is paid. */
+	/* The bucket holds half a second's worth: a copy may overdraw it, and
+	 * the next one waits until that is repaid. */
 	run_until(&loop, node[2].nreplicates == 3);
 	assert_true(pool_now_ms() - begin >= 500);
-	/* A put is not made to wait: replicas are a rule of the directory. */
+	/* Copies of a put are not limited; replicas is a rule of the
+	 * directory. */
 	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "d"));
 	assert_int_equal(0, fake_rule(&node[0], "d", "user.kvpool.replicas",
 				      "2"));
@@ -217,7 +221,7 @@ static void a_node_that_returns_keeps_surplus_copies_as_cache(void **state)
 	run_until(&loop, holders(&node[0], "k") == 2);
 	assert_false(holds(&node[0], "k", &node[1]));
 	assert_int_equal(1, node[1].ndrops);
-	/* An older generation is not cache of anything. */
+	/* A copy of an older generation is not kept as a cached copy. */
 	fake_hang_up(&node[1]);
 	fake_rewrite(&node[0], "k");
 	dial(&node[1]);
@@ -236,7 +240,7 @@ static void a_silent_node_is_dead_and_comes_back_as_itself(void **state)
 	join(&node[1]);
 	gen = put(&node[0], "k", "2", &node[1], NULL);
 	index = node[1].index;
-	node[1].silent = true; /* as if it were stopped: still connected */
+	node[1].silent = true; /* stopped, but still connected */
 	run_until(&loop, is_gone(1) && node[1].closed);
 	run_until(&loop, repair("left_1") == 1);
 	node[1].silent = false;
@@ -249,8 +253,9 @@ static void a_silent_node_is_dead_and_comes_back_as_itself(void **state)
 
 /* ---- moves ---- */
 
-/* Who takes it over cannot keep it, and the first one may: its DROP must not
- * come after the order, to which the copy that is going would be the answer. */
+/* The copy moves to another node, which cannot keep it, and back to the first.
+ * The first node's DROP must not arrive after the new order, which its old copy
+ * would seem to answer. */
 static void a_copy_that_moves_back_is_made_anew(void **state)
 {
 	uint64_t gen;
@@ -262,12 +267,12 @@ static void a_copy_that_moves_back_is_made_anew(void **state)
 	fake_evict(&node[0], "k", gen);
 	run_until(&loop, ordered(&node[1], "k") >= 0);
 	fake_held(&node[1], "k", gen, 0);
-	fake_evict(&node[1], "k", gen); /* heard in the same turn */
+	fake_evict(&node[1], "k", gen); /* in the same turn */
 	run_until(&loop, ordered(&node[0], "k") >= 0);
 	assert_true(fake_dropped(&node[0], "k", gen,
 				 KVPOOL__DROP__REASON__EVICTED));
-	/* Asked for by the first one before it heard of its DROP, perhaps: what
-	 * it is told does not mean the copy that it will have. */
+	/* The first node may have asked again before it received its DROP: that
+	 * DROP does not mean the copy that it is going to make. */
 	fake_evict(&node[0], "k", gen);
 	run_until(&loop, node[0].ndrops == 2);
 	assert_int_equal(1, node[0].drops[1].heard);
@@ -281,8 +286,8 @@ static void a_copy_that_moves_back_is_made_anew(void **state)
 	assert_int_equal(2, node[0].drops[2].heard);
 }
 
-/* It will say that it has the copy: both cannot be. */
-static void who_joins_anew_is_told_nothing_before_its_inventory(void **state)
+/* Its inventory may list the copy, so it gets no order for it. */
+static void a_rejoining_node_gets_no_orders_before_its_inventory(void **state)
 {
 	uint64_t gen;
 
@@ -356,11 +361,12 @@ static void a_drained_node_is_emptied_and_gets_no_more(void **state)
 	node[3].used = node[3].capacity;
 	twice = put(&node[0], "twice", "2", &node[2], NULL);
 	begin_drain("node-0");
-	/* The second copy stays where it is; the first goes to the third. */
+	/* The object with two copies keeps the second; the first moves to node
+	 * 2. */
 	run_until(&loop, node[1].nreplicates + node[2].nreplicates >= 3);
 	run_until(&loop, drain_figure("node-0", "left_keys") == 3);
 	assert_true(drain_is("node-0", "draining"));
-	assert_int_equal(0, repair("endangered")); /* nothing is in danger */
+	assert_int_equal(0, repair("endangered")); /* no object is endangered */
 	assert_int_equal(0, node[0].ndrops);
 	fake_held(&node[1], "alone", alone, 0);
 	fake_held(&node[1], "pinned", pinned, 0);
@@ -371,7 +377,8 @@ static void a_drained_node_is_emptied_and_gets_no_more(void **state)
 	run_until(&loop, drain_is("node-0", "drained"));
 	assert_false(holds(&node[0], "twice", &node[0]));
 	assert_int_equal(2, holders(&node[0], "twice"));
-	/* Its own puts go elsewhere, and it is not empty until they have. */
+	/* A put of the draining node moves to others, and the node is not
+	 * drained before that. */
 	late = fake_publish(&node[0], "late");
 	assert_true(drain_is("node-0", "draining"));
 	run_until(&loop, ordered(&node[1], "late") >= 0 ||
@@ -379,7 +386,7 @@ static void a_drained_node_is_emptied_and_gets_no_more(void **state)
 	fake_held(ordered(&node[1], "late") >= 0 ? &node[1] : &node[2], "late",
 		  late, 0);
 	run_until(&loop, drain_is("node-0", "drained"));
-	/* It has most room, and gets nothing all the same. */
+	/* Node 0 has the most free space, but gets no copies. */
 	assert_int_equal(0, fake_rule(&node[0], "late", "user.kvpool.replicas",
 				      "3"));
 	run_until(&loop, ordered(&node[1], "late") >= 0 &&
@@ -393,7 +400,7 @@ static void a_drained_node_is_emptied_and_gets_no_more(void **state)
 	run_until(&loop, ordered(&node[0], "late") >= 0);
 }
 
-/* A patrol need not meet what is changed while it is under way. */
+/* A patrol may miss a file that is published while it runs. */
 static void what_is_put_during_a_patrol_is_not_called_drained(void **state)
 {
 	uint64_t late;
@@ -428,14 +435,14 @@ static void a_damaged_copy_does_not_count_and_is_made_again(void **state)
 	run_until(&loop, ordered(&node[1], "two") >= 0 ||
 				 ordered(&node[2], "two") >= 0);
 	assert_false(holds(&node[0], "two", &node[1]));
-	/* Who has none can lose none. */
+	/* A node without a copy cannot lose one. */
 	fake_held(&node[1], "one", one, -EBADMSG);
 	fake_held(&node[0], "one", one, -EBADMSG);
 	run_until(&loop, !fake_find(&node[0], "one"));
 	assert_non_null(fake_find(&node[0], "two"));
 }
 
-/* It is back before anybody has looked whether it is there. */
+/* The node is back before a patrol has checked the order. */
 static void an_order_that_a_broken_connection_took_is_given_again(void **state)
 {
 	uint64_t gen;
@@ -454,7 +461,7 @@ static void an_order_that_a_broken_connection_took_is_given_again(void **state)
 	assert_int_equal(gen, node[1].replicates[0].gen);
 }
 
-/* It dials anew before the master has noticed that it was cut off. */
+/* The node dials again before the master notices the broken connection. */
 static void an_order_that_a_replaced_connection_took_is_given_again(
 	void **state)
 {
@@ -496,7 +503,7 @@ static void a_drain_outlives_its_node_and_its_master(void **state)
 	fake_inventory(&node[0], "k", gen, true);
 	fake_held(&node[1], "k", gen, 0);
 	run_until(&loop, drain_is("node-0", "drained"));
-	/* Switched off and on again, with what it had: cache. */
+	/* Disconnected and back with its object, now a cached copy. */
 	fake_hang_up(&node[0]);
 	node[0].ndrops = 0;
 	dial(&node[0]);
@@ -533,7 +540,7 @@ static void what_has_no_room_is_said(void **state)
 	assert_null(j);
 }
 
-/* An fsync there waits for it. */
+/* An fsync on the client waits for the copy. */
 static void what_a_client_has_put_is_stored_as_soon_as_there_is_room(void **state)
 {
 	uint64_t begin;
@@ -560,7 +567,7 @@ static void missing_copies_are_made_as_soon_as_there_is_room(void **state)
 	node[1].used = node[1].capacity;
 	join(&node[0]);
 	join(&node[1]);
-	run_ms(&loop, 2 * HEARTBEAT_MS); /* the patrols at the start are over */
+	run_ms(&loop, 2 * HEARTBEAT_MS); /* the first patrols end */
 	fake_publish(&node[0], "k");
 	assert_int_equal(0, fake_rule(&node[0], "k", "user.kvpool.replicas",
 				      "2"));
@@ -573,7 +580,7 @@ static void missing_copies_are_made_as_soon_as_there_is_room(void **state)
 	assert_in_range(pool_now_ms() - begin, 0, 9000);
 }
 
-/* Nobody has room, but what may be evicted. */
+/* Stores have no free space, only objects that may be evicted. */
 static void what_is_put_or_kept_displaces_and_what_is_repaired_does_not(
 	void **state)
 {
@@ -602,7 +609,7 @@ static void what_is_put_or_kept_displaces_and_what_is_repaired_does_not(
 	assert_int_equal(1, ordered(&node[1], "n/kept"));
 }
 
-/* It joined, and perhaps does not know that yet: an order would be lost. */
+/* The store may not have received WELCOME yet, and would lose an order. */
 static void a_store_that_is_still_joining_gets_no_copies(void **state)
 {
 	(void)state;
@@ -634,9 +641,10 @@ static void hot_objects_gain_extra_copies_and_lose_them_again(void **state)
 	assert_true(to->replicates[0].extra);
 	fake_held(to, "k", gen, 0);
 	run_until(&loop, holds(&node[0], "k", to));
-	/* It does not count: the other one may not go for it. */
+	/* The extra copy is no counted copy: the counted one is not dropped for
+	 * it. */
 	assert_int_equal(0, node[0].ndrops);
-	/* Still hot: another one. */
+	/* The object stays hot: another extra copy is made. */
 	fake_heat(to, "k", gen, false);
 	run_until(&loop, node[1].nreplicates == 1 && node[2].nreplicates == 1);
 	fake_held(to == &node[1] ? &node[2] : &node[1], "k", gen, 0);
@@ -645,7 +653,7 @@ static void hot_objects_gain_extra_copies_and_lose_them_again(void **state)
 	fake_heat(&node[2], "k", gen, true);
 	run_until(&loop, holders(&node[0], "k") == 1);
 	assert_true(holds(&node[0], "k", &node[0]));
-	/* The one that counts is not cold, whatever it says. */
+	/* A counted copy is not dropped for being cold. */
 	fake_heat(&node[0], "k", gen, true);
 	run_ms(&loop, 50);
 	assert_int_equal(1, holders(&node[0], "k"));
@@ -665,7 +673,7 @@ static void an_extra_copy_is_the_first_to_replace_a_lost_one(void **state)
 	fake_held(&node[1], "k", gen, 0);
 	run_until(&loop, holders(&node[1], "k") == 2);
 	join(&node[2]);
-	node[2].capacity = 100ull << 30; /* more room than the other */
+	node[2].capacity = 100ull << 30; /* more free space than node 1 */
 	run_until(&loop, has_figures_of(&node[2]));
 	fake_hang_up(&node[0]);
 	run_until(&loop, node[1].nreplicates == 2);
@@ -684,7 +692,7 @@ int main(void)
 		T(a_node_that_returns_keeps_surplus_copies_as_cache),
 		T(a_silent_node_is_dead_and_comes_back_as_itself),
 		T(a_copy_that_moves_back_is_made_anew),
-		T(who_joins_anew_is_told_nothing_before_its_inventory),
+		T(a_rejoining_node_gets_no_orders_before_its_inventory),
 		T(a_drained_node_is_emptied_and_gets_no_more),
 		T(what_is_put_during_a_patrol_is_not_called_drained),
 		T(a_damaged_copy_does_not_count_and_is_made_again),

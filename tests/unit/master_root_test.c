@@ -1,4 +1,5 @@
-/* What the master says of the root: what somebody has set, and no more. */
+/* The attributes of the root that the master sends: those that users have set,
+ * and no others. */
 #define NNODES 1
 #include "master_fake_pool.h"
 
@@ -93,7 +94,8 @@ static int skip_record(void *arg, const struct master_record *r)
 	return 0;
 }
 
-/* As a version that does not say what was set has kept it. */
+/* The root's record as written by an older version, without the bits of the
+ * attributes that were set. */
 static void an_older_version_kept(uint32_t mode, uint32_t uid, uint64_t mtime)
 {
 	Kvpool__Xattr x = KVPOOL__XATTR__INIT, *xs[1] = { &x };

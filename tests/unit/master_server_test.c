@@ -1,6 +1,4 @@
-/*
- * The whole master, asked by fake nodes over loopback.
- */
+/* The whole master, with fake nodes over loopback. */
 #include <errno.h>
 #include <time.h>
 
@@ -15,7 +13,7 @@ static void dial(struct fake_node *n)
 	run_until(&loop, n->welcomed || n->closed);
 }
 
-/* In, with nothing in its store. */
+/* Joins, with an empty store. */
 static void join(struct fake_node *n)
 {
 	dial(n);
@@ -30,7 +28,7 @@ static void join_and_watch(struct fake_node *n)
 	run_until(&loop, n->completes == 1);
 }
 
-/* All sessions of the first one have ended before the next one starts. */
+/* All sessions of the first master end before the next one starts. */
 static void restart_master(void)
 {
 	stop_master();
@@ -80,7 +78,7 @@ static void a_node_joins_and_its_heartbeats_are_answered(void **state)
 		    1);
 }
 
-/* As a node does that was told to come later. */
+/* Dials again for as long as the master refuses with -EAGAIN. */
 static void dial_until_welcomed(struct fake_node *n)
 {
 	do {
@@ -96,7 +94,7 @@ static void a_master_that_recovers_begins_above_what_nodes_have_seen(void **stat
 
 	(void)state;
 	stop_master();
-	opts.recover_ms = 1500; /* both dial within it, on a busy machine, too */
+	opts.recover_ms = 1500; /* both dial in time */
 	unlink(state_path);
 	start_master();
 	opts.recover_ms = 0;
@@ -111,14 +109,15 @@ static void a_master_that_recovers_begins_above_what_nodes_have_seen(void **stat
 	assert_int_equal(10, node[0].epoch);
 	fake_inventory(&node[0], "k", old, true);
 	run_until(&loop, status_of("keys") == 1);
-	/* The other one was there: what it holds is waited for. */
+	/* Node 1 was a member before: its inventory is waited for. */
 	assert_false(master_ready(master));
 	dial_until_welcomed(&node[1]);
 	fake_inventory(&node[1], NULL, 0, true);
 	run_until(&loop, master_ready(master));
 	assert_true(fake_rewrite(&node[1], "k") > old);
 
-	/* Later, by what it has seen; and by what it holds. */
+	/* Later nodes raise the epoch, too: by the epoch that they have seen,
+	 * and by a generation that they hold. */
 	node[2].seen_epoch = 20;
 	dial(&node[2]);
 	assert_int_equal(-EAGAIN, node[2].error);
@@ -163,7 +162,7 @@ static void what_is_no_message_for_a_master_ends_the_session(void **state)
 	pool_conn_send(node[0].conn, POOL_MSG_WELCOME, 0, NULL);
 	run_until(&loop, node[0].closed);
 	dial(&node[0]);
-	msg.text = (char *)"\xff\xff\xff"; /* decodes as no JOIN */
+	msg.text = (char *)"\xff\xff\xff"; /* does not decode as JOIN */
 	pool_conn_send(node[0].conn, POOL_MSG_SUBSCRIBE, 0, &msg.base);
 	run_until(&loop, node[0].closed);
 	assert_int_equal(3, metric("kvpool_master_bad_messages_total"));
@@ -240,7 +239,7 @@ static bool holds_alone(struct fake_node *watch, const char *path,
 	return s && s->nholders == 1 && s->holders[0] == n->index;
 }
 
-/* Its holder is dead, and nobody has missed it yet. */
+/* The object's holder is dead, which the master has not noticed yet. */
 static void the_same_bytes_put_again_are_safe_with_who_put_them(void **state)
 {
 	uint64_t gen;
@@ -258,12 +257,13 @@ static void the_same_bytes_put_again_are_safe_with_who_put_them(void **state)
 	run_ms(&loop, 4 * HEARTBEAT_MS);
 	assert_true(fake_knows(&node[1], "k", gen));
 	assert_int_equal(0, node[1].ndrops);
-	/* Who repeats it, as it was not answered, is told the same. */
+	/* A repeated put, whose first answer was lost, gets the same
+	 * generation. */
 	assert_int_equal(gen, fake_publish(&node[1], "k"));
 	assert_int_equal(0, node[1].ndrops);
 }
 
-/* It may let go of it when a store has said that it holds it, from then on. */
+/* The client may drop its copy only when a store reports a copy after that. */
 static void a_client_that_puts_the_same_bytes_waits_for_a_store(void **state)
 {
 	uint64_t gen;
@@ -286,7 +286,7 @@ static void a_client_that_puts_the_same_bytes_waits_for_a_store(void **state)
 	run_until(&loop, holds_alone(&node[2], "k", &node[1]));
 }
 
-/* Who put them again dies, too: those who had them are asked. */
+/* The client dies as well: the former holders still have the object. */
 static void what_a_client_put_again_outlives_it(void **state)
 {
 	uint64_t gen;
@@ -377,7 +377,7 @@ static void a_put_queued_while_cut_off_does_not_undo_newer_ones(void **state)
 	fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "k");
 	meta.base_gen = gen;
 	assert_int_equal(-ESTALE, fake_op(&node[0], &op));
-	/* A name of which it knew nothing is new. */
+	/* A name of which the node knew no version is new. */
 	meta.base_gen = 0;
 	assert_int_equal(0, fake_op(&node[0], &op));
 }
@@ -400,7 +400,7 @@ static void a_mount_that_was_away_for_a_moment_goes_on_where_it_was(
 	run_until(&loop, fake_knows(&node[1], "k2", gen));
 	assert_int_equal(1, node[1].begins);
 	assert_int_equal(1, node[1].nfeed_entries);
-	/* From another epoch: everything. */
+	/* A position of another epoch: the whole picture is sent. */
 	fake_hang_up(&node[1]);
 	join(&node[1]);
 	fake_subscribe(&node[1], node[1].epoch + 1, node[1].upto);
@@ -425,14 +425,15 @@ static void a_sync_waits_for_every_mount(void **state)
 	fake_sync(&node[0], node[0].seq[0], 42);
 	run_ms(&loop, HEARTBEAT_MS);
 	assert_int_equal(1, node[0].nsynced);
-	/* It is cut off in the end, and does not hold the others for ever. */
+	/* The mount that never acks is disconnected, so that it does not block
+	 * fsyncs of others for ever. */
 	run_until(&loop, node[1].closed);
 	run_until(&loop, node[0].nsynced == 2);
 	assert_int_equal(42, node[0].synced_req);
 }
 
-/* It has applied the feed, but its kernel has not taken all notifications: it
- * acknowledges only what comes after them. */
+/* The mount has applied the feed, but its kernel has not taken all
+ * notifications. It acks only what comes after them. */
 static void a_sync_waits_for_a_mount_that_is_back(void **state)
 {
 	(void)state;
@@ -477,7 +478,7 @@ static void what_only_a_dead_node_held_leaves_and_comes_back_with_it(
 	run_until(&loop, fake_knows(&node[1], "k", gen));
 }
 
-/* Whoever comes first. */
+/* In whatever order the inventories arrive. */
 static void the_newest_attributes_of_a_generation_win(void **state)
 {
 	const uint64_t one = 1ull << POOL_GEN_SEQ_BITS;
@@ -495,10 +496,10 @@ static void the_newest_attributes_of_a_generation_win(void **state)
 	fake_inventory_attr(&node[1], "b", one + 2, 0604, one + 3, true);
 	run_until(&loop, fake_find(&node[0], "a")->mode == 0604);
 	assert_int_equal(0600, fake_find(&node[0], "b")->mode);
-	/* A store without a mount hears of it in its own way. */
+	/* A store without a mount gets the attributes in a REPLICATE. */
 	run_until(&loop, node[1].nreplicates == 1);
 	assert_string_equal("b", node[1].replicates[0].path);
-	/* What the master gives out from now on is newer than all of them. */
+	/* New generations are greater than all of these. */
 	assert_true(fake_publish(&node[0], "c") > one + 9);
 }
 
@@ -557,8 +558,8 @@ static void what_was_replaced_does_not_come_back_when_that_has_left(void **state
 	assert_int_equal(0, status_of("keys"));
 }
 
-/* It is known, of names that this master has not heard of before, by what a
- * change was made from. */
+/* The change says which version of the name it was made from, although this
+ * master does not know the name. */
 static void what_replaces_an_unknown_name_leaves_a_tombstone(void **state)
 {
 	uint64_t gen;
@@ -574,13 +575,14 @@ static void what_replaces_an_unknown_name_leaves_a_tombstone(void **state)
 	assert_int_equal(1, status_of("tombstones"));
 }
 
-/* What was put while its node was cut off, or may have been executed before. */
+/* A file published while its node was disconnected, or again because the result
+ * may have been lost. */
 struct late {
 	const char *path;
-	const char *bytes; /* 16; NULL: what fake_publish puts */
-	bool again, plain; /* else it was queued */
+	const char *bytes; /* 16 bytes; NULL: those of fake_publish */
+	bool again, plain; /* else: queued while disconnected */
 	uint64_t base, seen;
-	Kvpool__Content *from; /* what it was made from; or NULL */
+	Kvpool__Content *from; /* the version it was made from; or NULL */
 };
 
 static int publish(struct fake_node *n, const struct late *l)
@@ -619,7 +621,8 @@ static int publish_late(struct fake_node *n, bool queued, uint64_t base,
 	return publish_late_at(n, "k", queued, base, seen);
 }
 
-/* What a node had heard of before it made a change, or made it from, is older. */
+/* Versions that a node knew when it made a change, or made it from, are older
+ * than the change. */
 static void a_late_change_gives_way_to_what_its_node_had_not_heard_of(
 	void **state)
 {
@@ -642,7 +645,8 @@ static void a_late_change_gives_way_to_what_its_node_had_not_heard_of(
 	}
 }
 
-/* Its publication, whose answer was lost, left as it joined again without it. */
+/* The result of the publication was lost, and the file left the map when the
+ * node joined again without it. */
 static void an_unlink_of_any_generation_means_what_its_sender_had(void **state)
 {
 	uint8_t bytes[] = "other bytes, yes";
@@ -669,13 +673,15 @@ static void an_unlink_of_any_generation_means_what_its_sender_had(void **state)
 	assert_int_equal(0, fake_op(&node[0], &op));
 	assert_int_equal(gen, node[0].gen[0]);
 	assert_int_equal(1, status_of("tombstones"));
-	/* What is older does not come back; what is put now is no late change. */
+	/* An older version does not come back; a new put is not a late
+	 * change. */
 	assert_int_equal(-ESTALE, publish_late(&node[0], false, 0, old));
 	fake_publish(&node[0], "k");
 }
 
-/* Who had not heard of what was evicted would bring back something older; the next
- * master knows that, too. Who has said nothing of what it knew is believed. */
+/* A late change from a node that did not know an evicted version would restore
+ * something older; the next master must know that, too. If the change does not
+ * say what its node knew, it is accepted. */
 static void a_late_change_gives_way_to_what_was_evicted_since(void **state)
 {
 	uint64_t old, gen;
@@ -708,7 +714,8 @@ static void a_late_change_gives_way_to_what_was_evicted_since(void **state)
 	assert_int_equal(0, publish_late(&node[0], true, 0, 0));
 }
 
-/* It may be the late one itself, whose answer its node did not live to hear. */
+/* The version that was lost may be the late change itself, whose result its
+ * node did not receive. */
 static void a_late_change_does_not_give_way_to_what_died_with_its_holder(
 	void **state)
 {
@@ -719,15 +726,15 @@ static void a_late_change_does_not_give_way_to_what_died_with_its_holder(
 	old = fake_rewrite(&node[0], "k");
 	fake_rewrite(&node[0], "k");
 	fake_hang_up(&node[0]);
-	join_and_watch(&node[0]); /* it lists nothing */
+	join_and_watch(&node[0]); /* with an empty inventory */
 	run_until(&loop, status_of("keys") == 0);
 	assert_int_equal(0, publish_late(&node[0], true, old, 0));
 }
 
 /*
- * Two changes after a deletion, the second made before both; who made it dies
- * with its answer, and so does the master. The next one hears of that change
- * alone. Returns the first one's generation.
+ * Two changes after a deletion, the second one made without knowing either. The
+ * node that made it dies before the result, and so does the master. The next
+ * master hears only of that change. Returns the first one's generation.
  */
 static uint64_t change_blindly(struct late *l)
 {
@@ -756,7 +763,7 @@ static void what_replaced_a_name_after_its_deletion_is_not_older_than_that(
 
 	(void)state;
 	change_blindly(&l);
-	/* The state is rewritten with it, too. */
+	/* A rewritten state has that as well. */
 	master_keep_tomb_meta(master_map_grave(&master->map, "k", 1), &kept);
 	assert_int_equal(1, kept.set);
 	join(&node[0]);
@@ -765,12 +772,12 @@ static void what_replaced_a_name_after_its_deletion_is_not_older_than_that(
 	assert_int_equal(-ESTALE, publish(&node[1], &l));
 	l.again = true;
 	assert_int_equal(-ESTALE, publish(&node[1], &l));
-	/* Or what it was rewritten to meanwhile. */
+	/* The file may also have been rewritten meanwhile. */
 	l.bytes = "and yet others, ";
 	assert_int_equal(0, publish(&node[0], &l));
 }
 
-/* What it replaced is there again where it is kept still. */
+/* The replaced version returns where a node still has it. */
 static void what_was_replaced_after_a_deletion_may_come_back(void **state)
 {
 	struct late l = { 0 };
@@ -792,8 +799,9 @@ static void rewrite_state(void)
 				 !master->compaction.syncing);
 }
 
-/* Put, deleted and put again; the state is rewritten in between, or not. What
- * was deleted stays so when the newer version has died with its holder. */
+/* Published, deleted and published again, with or without a rewrite of the
+ * state in between. The deleted version does not come back when the newer one
+ * is lost with its holder. */
 static void deleted_before_a_put(bool rewritten)
 {
 	uint64_t old;
@@ -829,8 +837,8 @@ static void so_it_does_when_the_state_was_rewritten(void **state)
 	assert_int_equal(0, master->map.nremade);
 }
 
-/* Deleted while its holder is away; the name is a directory, and nothing again.
- * twice: and there is another master in between. */
+/* Deleted while its holder is absent; then the name is a directory, which is
+ * removed again. twice: another master starts in between. */
 static void deleted_before_a_directory(void (*then)(void), bool twice)
 {
 	uint64_t old;
@@ -880,9 +888,9 @@ static int publish_queued(struct fake_node *n, uint64_t base)
 	return publish(n, &(struct late){ .path = "k", .base = base });
 }
 
-/* As who published it was not told by the master before. Its session may have
- * ended since. */
-static void who_knew_a_version_is_not_overtaken_by_its_repetition(void **state)
+/* The node that published it did not receive the former master's result and
+ * repeats the change. Its session may have ended since. */
+static void a_newer_version_is_not_replaced_by_a_repeated_change(void **state)
 {
 	struct late l = { .path = "k", .again = true };
 	uint64_t gen;
@@ -898,7 +906,8 @@ static void who_knew_a_version_is_not_overtaken_by_its_repetition(void **state)
 	assert_int_equal(0, publish(&node[0], &l));
 	fake_hang_up(&node[0]);
 	assert_int_equal(0, publish_late(&node[1], true, gen, 0));
-	/* But by what was made from it, or by a change that no master had. */
+	/* A version made from it replaces it, and so does a change that no
+	 * master had received. */
 	join(&node[0]);
 	l.base = UINT64_MAX;
 	assert_int_equal(0, publish(&node[0], &l));
@@ -909,8 +918,9 @@ static void who_knew_a_version_is_not_overtaken_by_its_repetition(void **state)
 }
 
 /* The result was lost with the node's former process. Another node, which knew
- * that version, had replaced it and died as well; it repeats its change last. */
-static void nor_is_it_if_this_master_had_executed_the_change_before(void **state)
+ * that version, had replaced it and died as well; it repeats its change
+ * last. */
+static void nor_if_this_master_had_executed_the_change_before(void **state)
 {
 	struct late first = { .path = "k", .again = true },
 		    last = { .path = "k", .bytes = "it replaced that" };
@@ -932,11 +942,12 @@ static void nor_is_it_if_this_master_had_executed_the_change_before(void **state
 	last.again = true;
 	last.seen = last.base;
 	assert_int_equal(0, publish(&node[1], &last));
-	/* The other way round it is overtaken. */
+	/* In the other order, the first change is refused. */
 	assert_int_equal(-ESTALE, publish(&node[0], &first));
 }
 
-/* UNLINK of what has this generation, which a former master may have executed. */
+/* Repeats an UNLINK of this generation, which a former master may have
+ * executed. */
 static int unlink_again(struct fake_node *n, const char *path, uint64_t gen)
 {
 	Kvpool__Content from = KVPOOL__CONTENT__INIT;
@@ -953,7 +964,8 @@ static int unlink_again(struct fake_node *n, const char *path, uint64_t gen)
 	return fake_op(n, &op);
 }
 
-/* Who published it was not told by the master before, and did so again. */
+/* The publisher did not receive the former master's result and publishes
+ * again. */
 static void an_unlink_removes_what_it_knew_if_that_is_published_again(
 	void **state)
 {
@@ -973,7 +985,7 @@ static void an_unlink_removes_what_it_knew_if_that_is_published_again(
 	assert_true(node[0].gen[0] > gen);
 	assert_int_equal(0, unlink_again(&node[1], "k", gen));
 	assert_null(master_map_file(&master->map, "k", 1));
-	/* Or what that had replaced. */
+	/* The same for the version that it had replaced. */
 	l.path = "j";
 	l.bytes = "other bytes, yes";
 	assert_int_equal(0, publish(&node[0], &l));
@@ -994,7 +1006,8 @@ static void an_unlink_leaves_what_was_put_beside_it(void **state)
 	start_master();
 	join(&node[0]);
 	join(&node[1]);
-	/* By somebody who had seen what is unlinked: perhaps after that. */
+	/* Published by a node that had seen the version to be unlinked: perhaps
+	 * after the UNLINK. */
 	l.seen = gen;
 	assert_int_equal(0, publish(&node[0], &l));
 	assert_int_equal(-EIO, unlink_again(&node[1], "k", gen));
@@ -1002,15 +1015,16 @@ static void an_unlink_leaves_what_was_put_beside_it(void **state)
 	l.seen = node[0].gen[0];
 	assert_int_equal(0, publish(&node[0], &l));
 	assert_int_equal(-ESTALE, unlink_again(&node[1], "k", gen));
-	/* Or by somebody who knew nothing, and asked no master before. */
+	/* Published by a node that knew no version and had sent it to no
+	 * earlier master. */
 	assert_int_equal(0, publish_late_at(&node[0], "j", true, 0, 0));
 	assert_int_equal(-ESTALE, unlink_again(&node[1], "j", gen));
 	assert_non_null(master_map_file(&master->map, "k", 1));
 	assert_non_null(master_map_file(&master->map, "j", 1));
 }
 
-/* It had been published again, and was evicted; also by what the next master has
- * of it. */
+/* The version was published again and then evicted. The next master knows that
+ * from its state. */
 static void what_a_change_was_made_from_is_not_newer_when_it_has_left(void **state)
 {
 	Kvpool__Content from = KVPOOL__CONTENT__INIT;
@@ -1038,7 +1052,8 @@ static void what_a_change_was_made_from_is_not_newer_when_it_has_left(void **sta
 	assert_int_equal(0, publish(&node[0], &l));
 }
 
-/* With its holder, and only then was it deleted: by the generation that left. */
+/* The file was lost with its holder and deleted only then, by the generation
+ * that was lost. */
 static void what_had_left_and_is_deleted_stays_deleted(void **state)
 {
 	Kvpool__Op op = KVPOOL__OP__INIT;
@@ -1049,7 +1064,7 @@ static void what_had_left_and_is_deleted_stays_deleted(void **state)
 	join_and_watch(&node[0]);
 	gen = fake_publish(&node[0], "k");
 	fake_hang_up(&node[0]);
-	join_and_watch(&node[0]); /* it lists nothing */
+	join_and_watch(&node[0]); /* with an empty inventory */
 	run_until(&loop, status_of("keys") == 0);
 	fake_meta(&meta, "k", gen);
 	op.kind = KVPOOL__OP__KIND__UNLINK;
@@ -1068,7 +1083,7 @@ static void what_is_older_than_what_was_given_up_alone_is_dead(void **state)
 	k = fake_publish(&node[0], "k");
 	assert_int_equal(2, status_of("keys"));
 	dial(&node[1]);
-	fake_gone(&node[1], "other", other); /* as node 0 has it: no news */
+	fake_gone(&node[1], "other", other); /* node 0 has it */
 	fake_gone(&node[1], "k", k + 5);
 	fake_gone(&node[1], "away", k + 5);
 	fake_inventory(&node[1], "away", k + 4, false);
@@ -1109,7 +1124,7 @@ static void deleted_and_rewritten_names_do_not_come_back(void **state)
 enum { GOOD, NO_PATH, UP, ABSOLUTE, LONG, MODE, SIZE, SUM, NO_SUM, NO_GEN, DIR_,
        NENTRIES };
 
-/* Of an inventory, each wrong in its own way but the first. */
+/* Entries of an inventory; each but the first is wrong in one way. */
 static void corrupt(Kvpool__Meta *m, int how)
 {
 	static char names[NENTRIES][16], longest[300];
@@ -1155,7 +1170,7 @@ static void what_makes_no_sense_in_an_inventory_is_left_out(void **state)
 			 metric("kvpool_master_bad_items_total"));
 	assert_int_equal(1, status_of("keys"));
 	assert_int_equal(1, node[1].nnames);
-	/* It is a node like any other, and keeps what they are about. */
+	/* The node stays a member, and keeps the objects of the bad entries. */
 	assert_int_equal(2, status_of("nodes_alive"));
 	assert_int_equal(0, node[0].ndrops);
 	fake_publish(&node[0], "new");
@@ -1185,8 +1200,8 @@ static void no_randomness(void *buf, size_t n)
 	memset(buf, 1, n);
 }
 
-/* Who was away for longer than deletions are remembered brings only what the
- * map lists. */
+/* A node was absent for longer than tombstones are kept: only names that the
+ * map has are taken back. */
 static void after_a_long_absence_unknown_names_are_not_taken_back(void **state)
 {
 	static const struct pool_clock clock = { now_ns, a_day_later,
@@ -1209,7 +1224,7 @@ static void after_a_long_absence_unknown_names_are_not_taken_back(void **state)
 	run_until(&loop, node[0].ndrops == 2);
 	pool_clock_set(NULL);
 	assert_int_equal(0, status_of("keys"));
-	/* It is a member like any other from here on. */
+	/* From now on it is a member like any other. */
 	fake_publish(&node[0], "alone");
 	assert_int_equal(1, status_of("keys"));
 }
@@ -1234,8 +1249,8 @@ static void forget_all_but(uint64_t n)
 	run_until(&loop, pool_list_empty(&master->map.owners.unkept));
 }
 
-/* What one user deletes, however much it is, takes nothing from others that a
- * node alone holds which is away. */
+/* However many files one user deletes, other users' files that only an absent
+ * node holds are not lost. */
 static void delete_much_and_come_back(bool restarted)
 {
 	uint64_t roots, his, dead, kept;
@@ -1254,7 +1269,7 @@ static void delete_much_and_come_back(bool restarted)
 	forget_all_but(8);
 	if (restarted) {
 		restart_master();
-		/* What has been loaded is not recorded again. */
+		/* Records that were loaded are not written again. */
 		kept = master_keep_changes(master);
 		run_until(&loop, pool_list_empty(&master->map.owners.unkept));
 		assert_int_equal(kept, master_keep_changes(master));
@@ -1271,11 +1286,11 @@ static void delete_much_and_come_back(bool restarted)
 				 fake_dropped(&node[0], "dead", dead,
 					      KVPOOL__DROP__REASON__DELETED));
 	assert_int_equal(1, status_of("keys"));
-	/* (The state file may still have the tombstone of "dead".) */
+	/* The state file may still have the tombstone of "dead". */
 	assert_in_range(metric("kvpool_master_inventory_refused_total"), 1, 2);
 }
 
-static void who_deletes_much_loses_only_his_own(void **state)
+static void a_user_who_deletes_much_loses_only_own_files(void **state)
 {
 	(void)state;
 	delete_much_and_come_back(false);
@@ -1287,8 +1302,8 @@ static void a_restarted_master_knows_who_deleted_much(void **state)
 	delete_much_and_come_back(true);
 }
 
-/* A user moves another's file, or removes it, from name to name in a directory
- * of his own. */
+/* A user renames another user's file again and again in a directory of his own,
+ * or removes it. */
 static void rename_much_and_come_back(bool restarted, bool again)
 {
 	uint64_t his, in;
@@ -1329,8 +1344,8 @@ static void rename_much_and_come_back(bool restarted, bool again)
 	assert_non_null(master_map_file(&master->map, "his", 3));
 }
 
-/* A user moves his files, or others', over another's. */
-static void who_replaces_others_files_costs_them_nothing_elsewhere(void **state)
+/* A user renames his or others' files over another user's. */
+static void replacing_others_files_costs_them_nothing_elsewhere(void **state)
 {
 	Kvpool__Op op = KVPOOL__OP__INIT;
 	Kvpool__Meta meta;
@@ -1390,7 +1405,8 @@ static void a_restarted_master_forgets_of_the_same_account(void **state)
 	rename_much_and_come_back(true, true);
 }
 
-/* He who may not delete (any more) pays for it himself. */
+/* A deletion without permission (any more) is charged to the user who made
+ * it. */
 static void a_restarted_master_knows_who_deleted_without_permission(
 	void **state)
 {
@@ -1435,20 +1451,20 @@ static void records_of_tombstones_are_judged(void **state)
 	assert_int_equal(-EPROTO, load_tomb("", 7, MASTER_BY_ALL));
 	assert_int_equal(-EPROTO, load_tomb("k", 7, MASTER_BY_KINDS));
 	assert_int_equal(0, load_tomb("k", 7, MASTER_BY_ALL));
-	/* As that of a blind write of another owner, which is no deletion. */
+	/* The record of a blind write by another owner is no deletion. */
 	assert_int_equal(0, load_tomb("k", 8, MASTER_BY_OWNER));
 	g = master_map_grave(&master->map, "k", 1);
 	assert_int_equal(7, g->uid);
 	assert_int_equal(MASTER_BY_ALL, g->account.kind);
 }
 
-/* With the new file what was forgotten while it was written is recorded: it has
- * no tombstone of these. */
+/* Tombstones forgotten while a new state file is written are recorded with it,
+ * because the file does not have them. */
 static void a_rewritten_state_says_what_was_forgotten_meanwhile(void **state)
 {
 	(void)state;
 	join_and_watch(&node[1]);
-	uv_timer_stop(&master->tick); /* which would record it, too */
+	uv_timer_stop(&master->tick); /* which would also record it */
 	delete_many(&node[1], 1000, 0, 20);
 	master_compaction_start(master);
 	master->map.tombs_max = 8;
@@ -1459,7 +1475,8 @@ static void a_rewritten_state_says_what_was_forgotten_meanwhile(void **state)
 	run_until(&loop, !master->compaction.syncing);
 }
 
-/* The first one that joins a restarted master: there is no better source. */
+/* The node is the first to join a restarted master, which has no other
+ * source. */
 static void where_nobody_else_is_all_that_a_node_has_is_taken(void **state)
 {
 	uint64_t his;
@@ -1500,8 +1517,9 @@ static bool was_deleted(const struct fake_node *n, const char *path,
 	return fake_dropped(n, path, gen, KVPOOL__DROP__REASON__DELETED);
 }
 
-/* As a mount does that unlinks what it has not published, or not seen go. */
-static int unlink_unheard(struct fake_node *n, const char *path, uint32_t uid,
+/* UNLINK by a mount of a file that it has not published, or whose removal it
+ * has not seen. */
+static int unlink_unseen(struct fake_node *n, const char *path, uint32_t uid,
 			  uint64_t seen)
 {
 	Kvpool__Op op = KVPOOL__OP__INIT;
@@ -1514,7 +1532,7 @@ static int unlink_unheard(struct fake_node *n, const char *path, uint32_t uid,
 	return fake_op(n, &op);
 }
 
-/* What an absent node has belongs to the owner of that time. */
+/* A file of an absent node belongs to its owner of that time. */
 static void what_had_another_owner_stays_deleted(void **state)
 {
 	uint64_t given, replaced, remade;
@@ -1526,14 +1544,14 @@ static void what_had_another_owner_stays_deleted(void **state)
 	given = fake_publish(&node[0], "given");
 	replaced = fake_publish(&node[0], "replaced");
 	remade = fake_publish(&node[0], "remade");
-	fake_publish(&node[1], "given"); /* which has these, too */
+	fake_publish(&node[1], "given"); /* has these, too */
 	fake_publish(&node[1], "replaced");
 	fake_hang_up(&node[0]);
 	run_until(&loop, master->members.by_index[0]->left_wall_ns);
-	assert_int_equal(0, unlink_unheard(&node[1], "remade", 7, remade));
+	assert_int_equal(0, unlink_unseen(&node[1], "remade", 7, remade));
 	assert_int_equal(0, chown_to(&node[1], "given", 8));
 	fake_uid = 8;
-	fake_by = 1 + 0; /* root moves a file of 8's there */
+	fake_by = 1 + 0; /* root moves a file of uid 8 to the name */
 	fake_rewrite(&node[1], "replaced");
 	fake_by = 0;
 	fake_publish(&node[1], "remade");
@@ -1557,8 +1575,8 @@ static void what_had_another_owner_stays_deleted(void **state)
 	fake_uid = 0;
 }
 
-/* Its holders come back one after the other, the first one without having heard
- * of the chown: the file is the same. */
+/* The holders return one after the other, the first without having heard of the
+ * chown: the file is the same. */
 static void what_was_given_away_is_not_dead_for_its_new_owner(void **state)
 {
 	uint64_t gen;
@@ -1568,7 +1586,7 @@ static void what_was_given_away_is_not_dead_for_its_new_owner(void **state)
 	join_and_watch(&node[1]);
 	fake_uid = 7;
 	gen = fake_publish(&node[0], "k");
-	fake_publish(&node[1], "k"); /* which has it, too */
+	fake_publish(&node[1], "k"); /* has it, too */
 	assert_int_equal(0, chown_to(&node[1], "k", 8));
 	fake_hang_up(&node[0]);
 	fake_hang_up(&node[1]);
@@ -1585,8 +1603,9 @@ static void what_was_given_away_is_not_dead_for_its_new_owner(void **state)
 	run_until(&loop, status_of("keys") == 1);
 }
 
-/* A user may act as many. His name's changes are no more work for that. */
-static void who_had_a_name_costs_its_changes_nothing(void **state)
+/* A user may act as many uids. Former owners of a name do not make its changes
+ * slower. */
+static void former_owners_do_not_slow_down_changes(void **state)
 {
 	uint64_t kept = 0;
 	uint32_t uid;
@@ -1626,7 +1645,7 @@ static uint32_t grave_uid(const char *path)
 	return g->uid;
 }
 
-/* The directory's grave is nobody's. */
+/* The grave of the directory has no owner. */
 static void what_was_a_directory_is_deleted_by_the_owner_of_the_file(
 	void **state)
 {
@@ -1637,12 +1656,13 @@ static void what_was_a_directory_is_deleted_by_the_owner_of_the_file(
 	seen = fake_publish(&node[0], "seen");
 	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "d"));
 	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__RMDIR, "d"));
-	assert_int_equal(0, unlink_unheard(&node[0], "d", 1001, seen));
+	assert_int_equal(0, unlink_unseen(&node[0], "d", 1001, seen));
 	assert_int_equal(1001, grave_uid("d"));
 }
 
-/* The restarted master knows the name by the tombstone of another owner. */
-static void who_deletes_what_no_node_lists_pays_for_it(void **state)
+/* The restarted master knows the name only by the tombstone of another
+ * owner. */
+static void deleting_what_no_node_lists_is_charged_to_the_user(void **state)
 {
 	uint64_t his;
 
@@ -1660,7 +1680,7 @@ static void who_deletes_what_no_node_lists_pays_for_it(void **state)
 	join(&node[1]);
 	run_until(&loop, master_ready(master) &&
 				 master->members.by_index[0]->left_wall_ns);
-	assert_int_equal(0, unlink_unheard(&node[1], "k", 8, his));
+	assert_int_equal(0, unlink_unseen(&node[1], "k", 8, his));
 	delete_many(&node[1], 7, 0, 20);
 	forget_all_but(8);
 	dial(&node[0]);
@@ -1670,7 +1690,7 @@ static void who_deletes_what_no_node_lists_pays_for_it(void **state)
 	run_until(&loop, was_deleted(&node[0], "k", his));
 }
 
-/* Its tombstone comes after that of the former owner, who has the same. */
+/* Its tombstone is written after the former owner's, which is equal. */
 static void a_rewritten_state_says_who_deleted_what_had_another_owner(
 	void **state)
 {
@@ -1759,8 +1779,8 @@ static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
 	assert_true(fake_rewrite(&node[0], "d/k") > gen);
 }
 
-/* What the former master was told to delete, and no mount had heard of, is still
- * shown where the picture is not complete. */
+/* Files deleted just before the restart, of which mounts have not heard, are
+ * shown until the picture is complete. */
 static void a_sync_waits_for_deletions_before_the_restart(void **state)
 {
 	(void)state;
@@ -1815,7 +1835,7 @@ static void time_passes(unsigned int ms)
 	run_until(&loop, master->last_tick_ms == pool_now_ms());
 }
 
-/* But for time_passes. Ends in teardown. */
+/* Only time_passes advances the clock. Teardown ends this. */
 static void time_stands_still(void)
 {
 	static const struct pool_clock clock = { set_time, set_time,
@@ -1825,8 +1845,8 @@ static void time_stands_still(void)
 	pool_clock_set(&clock);
 }
 
-/* A mount shows what was there before the restart until its picture is complete:
- * without these names they would be gone meanwhile. */
+/* A mount shows the names from before the restart until its picture is
+ * complete. If the picture lacked these, they would be missing for a moment. */
 static void a_picture_has_all_that_the_last_inventory_lists(void **state)
 {
 	(void)state;
@@ -1849,8 +1869,8 @@ static void a_picture_has_all_that_the_last_inventory_lists(void **state)
 	assert_true(node[0].entries_complete >= MANY);
 }
 
-/* Who acknowledges it after that of the batch before would seem to acknowledge
- * the end of the picture, which is sent meanwhile. */
+/* An ack of members' news after the last batch would count as an ack of the
+ * picture's end, which is sent meanwhile. */
 static void news_of_members_wait_for_the_ack_of_what_a_picture_brought(
 	void **state)
 {
@@ -1894,7 +1914,7 @@ static void a_member_that_does_not_return_is_not_waited_for_for_ever(
 	run_until(&loop, master_ready(master));
 }
 
-/* What nodes have sent meanwhile is still unread. */
+/* Messages that nodes sent meanwhile have not been read yet. */
 static void while_the_loop_stands_still_no_node_is_late(void **state)
 {
 	unsigned int i;
@@ -1914,7 +1934,8 @@ static void while_the_loop_stands_still_no_node_is_late(void **state)
 	assert_true(master_ready(master));
 }
 
-/* Nor if it stands still again, for less long, before they are read. */
+/* Even if the loop stands still again, for a shorter time, before they are
+ * read. */
 static void after_the_loop_stood_still_nodes_have_a_heartbeats_time(
 	void **state)
 {
@@ -1964,8 +1985,8 @@ static uint64_t thread_cpu_us(void)
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* From the start of a master to all keys known, and told to a mount: us of CPU
- * time (master and nodes are this thread's). */
+/* CPU time in us (of master and nodes, which share this thread) from the start
+ * of a master until all keys are known and sent to a mount. */
 static uint64_t reload_us(unsigned int keys)
 {
 	unsigned int completes = node[0].completes;
@@ -1995,8 +2016,8 @@ static uint64_t reload_us(unsigned int keys)
 	return cpu;
 }
 
-/* The aim is two seconds for 200,000; what a test can hold on a busy machine is
- * that ten times the keys take about ten times as long. */
+/* The goal is two seconds for 200,000 keys. On a busy machine a test can only
+ * check that ten times the keys take about ten times as long. */
 static void all_keys_are_known_again_in_time_that_grows_with_their_number(
 	void **state)
 {
@@ -2028,7 +2049,7 @@ static void rules_make_copies_on_other_stores(void **state)
 	run_until(&loop, node[1].nreplicates == 1);
 	assert_string_equal("d/k", node[1].replicates[0].path);
 	assert_int_equal(1, node[1].replicates[0].nnodes);
-	/* It fails once, and is asked for again. */
+	/* The copy fails once, and is ordered again. */
 	fake_held(&node[1], "d/k", gen, -EIO);
 	run_until(&loop, node[1].nreplicates == 2);
 	fake_held(&node[1], "d/k", gen, 0);
@@ -2106,7 +2127,8 @@ static void no_more_goes_than_was_lacking(void **state)
 	gen[2] = fake_publish(&node[0], "c");
 	fake_evict_for(&node[0], "a", gen[0], 1000, 0);
 	run_until(&loop, node[1].nreplicates == 1);
-	/* Asked again, as no answer has come: "a" is on its way. */
+	/* Repeated because no answer has arrived: the move of "a" is in
+	 * flight. */
 	fake_evict_for(&node[0], "b", gen[1], 1000, 0);
 	run_until(&loop, refusals() == 1);
 	fake_evict_for(&node[0], "b", gen[1], 1001, 0);
@@ -2114,14 +2136,14 @@ static void no_more_goes_than_was_lacking(void **state)
 	fake_held(&node[1], "a", gen[0], 0);
 	fake_held(&node[1], "b", gen[1], 0);
 	run_until(&loop, node[0].ndrops == 2);
-	/* Asked before it had heard of that; and after. */
+	/* Once before it has received that DROP, and once after. */
 	fake_evict_for(&node[0], "c", gen[2], 2000, 0);
 	run_until(&loop, refusals() == 2);
 	fake_evict_for(&node[0], "c", gen[2], 2000, 1000);
 	run_until(&loop, node[1].nreplicates == 3);
 }
 
-/* A store's heartbeat may know of a copy before its HELD tells of it. */
+/* A store's heartbeat may count a copy before its HELD reports it. */
 static void a_copy_that_was_moved_takes_room_once(void **state)
 {
 	uint64_t a, b;
@@ -2168,12 +2190,12 @@ static void in_a_full_pool_the_last_copy_goes_unless_it_must_stay(void **state)
 				 KVPOOL__DROP__REASON__KEEP));
 	assert_true(fake_knows(&node[0], "pinned", pinned));
 	assert_int_equal(0, status_of("tombstones"));
-	/* What nobody counts on goes at once. */
+	/* A copy that is not counted may be dropped at once. */
 	fake_evict(&node[1], "never-heard-of", 77);
 	run_until(&loop, node[1].ndrops == 1);
 }
 
-/* Else the store is ordered to hold it again, and gives it up again. */
+/* Otherwise the store would be ordered to hold it again, and evict it again. */
 static void what_the_last_store_gives_up_no_client_keeps_in(void **state)
 {
 	uint64_t gen;
@@ -2183,7 +2205,7 @@ static void what_the_last_store_gives_up_no_client_keeps_in(void **state)
 	join_and_watch(&node[0]);
 	join(&node[1]);
 	gen = fake_publish(&node[0], "k");
-	/* There is one store: the client's copy is not needless. */
+	/* There is only one store, so the client's copy is needed. */
 	assert_int_equal(0, fake_rule(&node[0], "k", "user.kvpool.replicas",
 				      "2"));
 	run_until(&loop, node[1].nreplicates == 1);
@@ -2211,11 +2233,11 @@ static void a_rewritten_key_that_is_evicted_leaves_every_mirror(void **state)
 	fake_evict(&node[0], "k", gen);
 	run_until(&loop, node[0].ndrops == 1);
 	run_until(&loop, !fake_find(&node[0], "k"));
-	/* Generations before that one stay dead. */
+	/* Earlier generations stay deleted. */
 	assert_int_equal(1, status_of("tombstones"));
 }
 
-/* The mount is told nothing more until it acknowledges. */
+/* The mount is sent nothing more until it acks. */
 static void hold_feed(struct fake_node *n, struct fake_node *by)
 {
 	char path[32];
@@ -2262,8 +2284,9 @@ static void a_name_may_become_a_directory_and_a_file_again(void **state)
 	assert_null(fake_find(&node[1], "x/y"));
 }
 
-/* Of each kind, or the subscriber that was behind shows the first for ever. */
-static void a_name_that_was_a_file_and_a_directory_is_told_as_both(void **state)
+/* Each kind is removed on its own, or a subscriber that was behind would show
+ * the first one for ever. */
+static void a_name_that_was_file_and_directory_is_sent_as_both(void **state)
 {
 	(void)state;
 	join(&node[0]);
@@ -2333,7 +2356,7 @@ static void pages_list_every_object_once(void **state)
 					json_object_get(j, "next"))) :
 				NULL;
 		json_decref(j);
-		/* The place is found although the name there has gone. */
+		/* The token works although its name was removed meanwhile. */
 		if (pages == 3)
 			assert_int_equal(0, fake_do(&node[0],
 						    KVPOOL__OP__KIND__UNLINK,
@@ -2365,7 +2388,7 @@ static void a_token_that_is_none_is_refused(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (master_objects_json(master, "", bad[i], 10, &j) != -EINVAL)
 			fail_msg("'%s'", bad[i]);
-	/* Well-formed, of what is no more: the end. */
+	/* A well-formed token of a place that no longer exists: the end. */
 	json_decref(objects("", "ffffffff:6b", 10));
 }
 
@@ -2425,8 +2448,8 @@ int main(void)
 		T(a_late_change_gives_way_to_what_was_evicted_since),
 		T(an_unlink_of_any_generation_means_what_its_sender_had),
 		T(a_late_change_does_not_give_way_to_what_died_with_its_holder),
-		T(who_knew_a_version_is_not_overtaken_by_its_repetition),
-		T(nor_is_it_if_this_master_had_executed_the_change_before),
+		T(a_newer_version_is_not_replaced_by_a_repeated_change),
+		T(nor_if_this_master_had_executed_the_change_before),
 		T(what_replaced_a_name_after_its_deletion_is_not_older_than_that),
 		T(what_was_replaced_after_a_deletion_may_come_back),
 		T(what_was_deleted_before_a_put_stays_deleted),
@@ -2441,9 +2464,9 @@ int main(void)
 		T(what_is_older_than_what_was_given_up_alone_is_dead),
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
-		T(who_deletes_much_loses_only_his_own),
+		T(a_user_who_deletes_much_loses_only_own_files),
 		T(who_renames_others_files_costs_them_nothing_elsewhere),
-		T(who_replaces_others_files_costs_them_nothing_elsewhere),
+		T(replacing_others_files_costs_them_nothing_elsewhere),
 		T(a_restarted_master_knows_by_whose_permission),
 		T(a_restarted_master_forgets_of_the_same_account),
 		T(a_restarted_master_knows_who_deleted_without_permission),
@@ -2452,9 +2475,9 @@ int main(void)
 		T(where_nobody_else_is_all_that_a_node_has_is_taken),
 		T(what_had_another_owner_stays_deleted),
 		T(what_was_given_away_is_not_dead_for_its_new_owner),
-		T(who_had_a_name_costs_its_changes_nothing),
+		T(former_owners_do_not_slow_down_changes),
 		T(what_was_a_directory_is_deleted_by_the_owner_of_the_file),
-		T(who_deletes_what_no_node_lists_pays_for_it),
+		T(deleting_what_no_node_lists_is_charged_to_the_user),
 		T(a_rewritten_state_says_who_deleted_what_had_another_owner),
 		T(nor_is_it_if_the_deleted_one_was_another_owner_s),
 		T(a_restarted_master_knows_who_deleted_much),
@@ -2475,7 +2498,7 @@ int main(void)
 		T(what_the_last_store_gives_up_no_client_keeps_in),
 		T(a_rewritten_key_that_is_evicted_leaves_every_mirror),
 		T(a_name_may_become_a_directory_and_a_file_again),
-		T(a_name_that_was_a_file_and_a_directory_is_told_as_both),
+		T(a_name_that_was_file_and_directory_is_sent_as_both),
 		T(pages_list_every_object_once),
 		T(a_token_that_is_none_is_refused),
 		T(a_page_goes_on_behind_a_name_that_has_gone),

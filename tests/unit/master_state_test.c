@@ -1,5 +1,5 @@
 /*
- * The state file: what comes back, what a crash or damage does to it.
+ * The state file: what is loaded again, and the effects of crashes and damage.
  */
 #include "tests/lib/unit.h"
 
@@ -160,7 +160,7 @@ static void flushed_records_survive_a_kill(void **state)
 	(void)state;
 	add_tomb(s, "x");
 	assert_int_equal(0, master_state_flush(s));
-	/* What is in the file now is what a killed process leaves. */
+	/* The file as a killed process would leave it. */
 	snprintf(copy, sizeof(copy), "cp %s %s.2", path, path);
 	rc = system(copy);
 	assert_int_equal(0, rc);
@@ -218,7 +218,7 @@ static void damage_in_the_middle_is_refused_and_nothing_is_overwritten(
 	size = size_of();
 	fd = open(path, O_RDWR);
 	assert_int_equal(size, pread(fd, whole, sizeof(whole), 0));
-	/* Every byte before the last record. */
+	/* Damages each byte before the last record in turn. */
 	for (at = 0; at < size - 30; at++) {
 		byte = (uint8_t)(whole[at] ^ 0x40);
 		assert_int_equal(1, pwrite(fd, &byte, 1, at));
@@ -246,7 +246,7 @@ static void another_version_is_refused(void **state)
 	master_state_close(must_open(2));
 }
 
-/* A record that is whole, of a type that is yet to be invented. */
+/* A complete record of an unknown, newer type. */
 static void a_record_of_a_newer_version_is_refused_and_left(void **state)
 {
 	struct master_record r = { .type = MASTER_REC_EPOCH, .u64 = 1 };
@@ -268,7 +268,7 @@ static void a_record_of_a_newer_version_is_refused_and_left(void **state)
 				    (size_t)len - STATE_REC_HEAD);
 	memcpy(buf + 8, &sum, 4);
 	write_at(size, buf, (size_t)len);
-	/* Nor is it taken for a torn end. */
+	/* It is not taken for a torn record at the end. */
 	assert_int_equal(-EPROTO, open_state(&s, &epoch));
 	assert_int_equal(size + len, size_of());
 	fd = open(path, O_RDONLY);
