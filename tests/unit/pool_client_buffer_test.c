@@ -1,4 +1,4 @@
-/* libkvpool's buffer, beside others who use the same filesystem. */
+/* libkvpool's buffer in a filesystem that other programs use, too. */
 #include "pool/client/client_priv.h"
 #include "pool/store/store_priv.h"
 #include "tests/unit/client_pool.h"
@@ -38,7 +38,7 @@ static void put_some(struct fixture *f, const char *form, unsigned int n)
 	assert_int_equal(kvpool_sync(f->pool), 0);
 }
 
-/* What a neighbour gives back is no room in the buffer. */
+/* Space that another program frees is not available to the buffer. */
 static void it_keeps_to_its_size_when_a_neighbour_goes(void **state)
 {
 	struct fixture *f = *state;

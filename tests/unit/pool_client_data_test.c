@@ -1,6 +1,4 @@
-/*
- * libkvpool: how bytes come and go, and what is not right with them.
- */
+/* libkvpool: transfers of objects, and their failures. */
 #include "tests/unit/client_pool.h"
 
 #include "pool/client/line.h"
@@ -86,7 +84,7 @@ static void give(struct holder *h, uint64_t req, const Kvpool__Get *get)
 	free(bytes);
 }
 
-/* One frame of fd. False: it has ended. */
+/* Receives one frame on fd. False: the peer has closed. */
 static bool hear(struct holder *h, int fd)
 {
 	uint8_t header[POOL_WIRE_HEADER], payload[8192];
@@ -156,7 +154,7 @@ static void holder_start(struct holder *h, struct client_lines *lines)
 	assert_int_equal(pthread_create(&h->thread, NULL, play, h), 0);
 	client_lines_init(lines);
 	lines->first_lane = 3;
-	lines->stall_ms = 20000; /* a busy machine is no silent holder */
+	lines->stall_ms = 20000; /* for busy machines */
 }
 
 static void holder_end(struct holder *h, struct client_lines *lines)
@@ -167,7 +165,8 @@ static void holder_end(struct holder *h, struct client_lines *lines)
 	close(h->listen_fd);
 }
 
-/* The next answer is of that request, and its bytes are right. */
+/* Receives the next answer, which must be that of `req`, with the right
+ * bytes. */
 static void assert_comes(struct client_line *l, uint64_t req, size_t size)
 {
 	struct client_answer a;
@@ -214,8 +213,8 @@ static void a_line_brings_what_is_asked_for(void **state)
 	holder_end(&h, &lines);
 }
 
-/* What is left of the last slice is less than a slice, and is waited for no longer
- * than it takes to come. */
+/* The rest of an object is less than a slice. The client reads it as soon as it
+ * arrives. */
 static void a_pause_before_the_last_bytes_is_all_that_is_waited_for(void **state)
 {
 	struct client_lines lines;
@@ -262,7 +261,7 @@ static void what_is_refused_leaves_the_line_as_it_was(void **state)
 	holder_end(&h, &lines);
 }
 
-/* However long its greetings take. */
+/* Takes a line, however long its handshake takes. */
 static struct client_line *greeted(struct holder *h, struct client_lines *lines)
 {
 	struct client_line *l;
@@ -337,7 +336,7 @@ static void a_line_that_its_peer_has_closed_is_dialled_anew(void **state)
 
 /* ---- gets ---- */
 
-/* All files of the stores: one byte is another one. */
+/* Changes one byte of each file of the stores. Returns how many. */
 static int damage(struct fixture *f)
 {
 	char path[512], byte = 'x';
@@ -379,7 +378,7 @@ static void wrong_bytes_are_never_a_hit(void **state)
 	for (unsigned int i = 0; i < 3; i++) {
 		snprintf(key, sizeof(key), "k%u", i);
 		n = get_other(f, key, MEM);
-		/* Who has put it may have it still. */
+		/* The client that put it may still have its copy. */
 		assert_true(n == -ENOENT || n == (int64_t)sizes[i]);
 		if (n > 0)
 			assert_filled(f->mem, sizes[i], i);
@@ -429,7 +428,7 @@ struct counting {
 	char *text[STORES];
 };
 
-/* Theirs is the thread that changes what is counted. */
+/* Runs on the loop thread, which changes the values counted. */
 static void on_count(struct pool_mail *mail)
 {
 	struct counting *c = pool_container_of(mail, struct counting, mail);
@@ -455,7 +454,7 @@ static unsigned long counted(struct fixture *f, const char *name)
 		while (at && at[strlen(name)] != ' ')
 			at = strstr(at + 1, name);
 		assert_non_null(at);
-		/* "# HELP NAME ..", "# TYPE NAME ..", then the value. */
+		/* skip "# HELP NAME .." and "# TYPE NAME .." */
 		at = strstr(strstr(at, "# TYPE"), "\n") + 1;
 		sum += strtoul(at + strlen(name), NULL, 10);
 		free(c.text[i]);
@@ -494,7 +493,7 @@ static void a_store_takes_over_what_is_put_beside_it(void **state)
 		put(f, key, 1 << 20, i);
 	}
 	assert_int_equal(counted(f, "kvpool_node_linked_total"), 4);
-	/* Nobody has it twice: what a store evicts is free. */
+	/* No object uses space twice: a file that a store evicts is freed. */
 	unit_poll_until(files_of_client(f) == 0);
 	assert_int_equal(files_in(f->s[0].dir) + files_in(f->s[1].dir), 4);
 	for (unsigned int i = 0; i < 4; i++) {
@@ -525,7 +524,8 @@ static void what_was_taken_over_is_found_at_a_restart(void **state)
 	assert_filled(f->mem, 1 << 20, 1);
 }
 
-/* The buffer is summed in the call, and read by nobody after it. */
+/* The put reads the buffer and computes its checksum before it returns, and
+ * nothing reads it afterwards. */
 static void a_buffer_is_the_callers_again_after_the_put(void **state)
 {
 	struct fixture *f = *state;

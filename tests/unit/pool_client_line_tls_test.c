@@ -1,4 +1,4 @@
-/* Lines of libkvpool by TLS, to a holder that is played. */
+/* TLS on lines of libkvpool, to a simulated holder. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -69,7 +69,8 @@ static void answer_hello(struct pool_tls_stream *s, uint32_t lane)
 	(void)pool_tls_write(s, &iov, 1); /* the client notices a failure */
 }
 
-/* Shakes hands and says HELLO. The client waits for it, so one at a time. */
+/* Handshake and HELLO. The client waits for each, so one connection at a
+ * time. */
 static struct pool_tls_stream *greet(int fd)
 {
 	const struct pool_tls_want want = { .roles = POOL_ROLES_USERS,
@@ -138,7 +139,7 @@ static int setup(void **state)
 	assert_int_equal(0, pthread_create(&t.thread, NULL, play, NULL));
 	client_lines_init(&t.lines);
 	t.lines.first_lane = 3;
-	t.lines.stall_ms = 20000; /* a busy machine is no silent holder */
+	t.lines.stall_ms = 20000; /* for busy machines */
 	t.lines.tls = open_tls(pki.client);
 	return 0;
 }
@@ -155,7 +156,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Of the client's metrics; key: with labels. */
+/* Asserts a value of the client's metrics; key: the name with labels. */
 static void assert_counted(const char *key, unsigned int want)
 {
 	struct pool_metrics *m = pool_metrics_open();
@@ -227,7 +228,7 @@ static void a_lane_does_not_end_tls_because_the_holder_says_so(void **state)
 	assert_counted(PLAIN_LANES, 0);
 }
 
-/* Requests are never plain, whatever is allowed for bytes. */
+/* Requests are always encrypted, even if plain bulk is allowed. */
 static void requests_stay_in_tls(void **state)
 {
 	(void)state;

@@ -1,6 +1,7 @@
 /*
- * Requests of libkvpool and the threads that do them (pool/client/submit.c),
- * without a pool: the calls are this test's.
+ * Requests of libkvpool and the threads that execute them
+ * (pool/client/submit.c), without a pool: the batch calls are stubs of this
+ * test.
  */
 #include "tests/lib/unit.h"
 
@@ -100,7 +101,7 @@ static void submit(enum kvpool_call call, uint64_t id)
 					  id));
 }
 
-/* Within a time that only what never comes outlasts. */
+/* Waits for sem; false after a time that only a missing post exceeds. */
 static bool comes(sem_t *sem)
 {
 	struct timespec ts;
@@ -123,7 +124,7 @@ static void take(size_t n)
 	}
 }
 
-/* A thread waits for the time of a later request? */
+/* Does a thread wait until the first of `later` is due? */
 static bool watched(void)
 {
 	bool is;
@@ -135,8 +136,8 @@ static bool watched(void)
 }
 
 /*
- * One thread watches the time of a touch and is older than another that sleeps.
- * It takes a put that lasts: the other has to do the touch.
+ * Two threads wait, and one of them is the watcher of a delayed touch. The
+ * watcher takes a put that lasts: the other thread must execute the touch.
  */
 static void a_touch_does_not_wait_for_a_put_that_its_watcher_took(void **state)
 {
@@ -151,11 +152,12 @@ static void a_touch_does_not_wait_for_a_put_that_its_watcher_took(void **state)
 		done = false;
 		while (!watched() && !done)
 			done = sem_trywait(&touched) == 0;
-		sem_post(&put_may_end); /* that thread sleeps from now on */
+		sem_post(&put_may_end); /* the thread becomes idle */
 		take(1);
 		submit(KVPOOL_CALL_PUT_FROM, 3);
 		assert_true(comes(&put_began));
-		/* Done before it could be put off: nothing is shown. */
+		/* If the touch was executed before the put was taken, this
+		 * round shows nothing. */
 		shown += !done;
 		came = done || comes(&touched);
 		sem_post(&put_may_end);

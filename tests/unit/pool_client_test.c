@@ -1,6 +1,4 @@
-/*
- * libkvpool: its calls, as a program makes them.
- */
+/* libkvpool: its calls, as a program uses them. */
 #include "pool/client/client_priv.h"
 #include "pool/node/node_priv.h"
 #include "tests/unit/client_pool.h"
@@ -22,7 +20,7 @@ static void what_one_puts_another_gets(void **state)
 				 sizes[i]);
 		assert_int_equal(get_other(f, key, MEM), sizes[i]);
 		assert_filled(f->mem, sizes[i], i);
-		/* Now it is a local copy. */
+		/* now there is a local copy */
 		assert_int_equal(get_other(f, key, sizes[i]), sizes[i]);
 		assert_filled(f->mem, sizes[i], i);
 	}
@@ -71,7 +69,7 @@ static void a_key_and_those_below_it_are_different(void **state)
 	assert_int_equal(get_other(f, "a/", MEM), 30);
 }
 
-/* Those that the library gives a put on its way are no keys'. */
+/* The temporary names of puts are not the path of any key. */
 static void temporary_names_are_no_keys(void **state)
 {
 	static const char *const first[] = { "", "%2E", "%252E" };
@@ -107,7 +105,7 @@ static void a_put_replaces_what_was_there(void **state)
 	assert_int_equal(get_other(f, "k", MEM), 5000);
 	assert_filled(f->mem, 5000, 2);
 	assert_int_equal(len, 100000);
-	assert_filled(at, len, 1); /* who has it keeps it */
+	assert_filled(at, len, 1); /* a mapping keeps the old bytes */
 	kvpool_unmap(at, len);
 	assert_int_equal(kvpool_put_from(f->ns, "k", 1, f->mem, 1,
 					 KVPOOL_IF_ABSENT), -EEXIST);
@@ -166,7 +164,7 @@ static void descriptors_and_mappings_outlive_the_key(void **state)
 	assert_int_equal(kvpool_open(f->ns, "none", 4), -ENOENT);
 }
 
-/* Files of the second connection's buffer. */
+/* Number of files in the second connection's buffer. */
 static int objects_of_other(struct fixture *f)
 {
 	char path[160];
@@ -198,7 +196,7 @@ static void what_another_host_has_lands_in_the_buffer(void **state)
 		assert_filled(f->mem, sizes[i], i);
 	}
 	assert_int_equal(objects_of_other(f), 0);
-	/* In several pieces. */
+	/* A large object moves in several pieces. */
 	assert_int_equal(kvpool_register_buffer(f->pool, large, 12 << 20), 0);
 	assert_int_equal(kvpool_register_buffer(f->other, large, 12 << 20), 0);
 	fill(large, 11 << 20, 9);
@@ -209,7 +207,7 @@ static void what_another_host_has_lands_in_the_buffer(void **state)
 					 12 << 20, 0), 11 << 20);
 	assert_filled(large, 11 << 20, 9);
 	assert_int_equal(objects_of_other(f), 0);
-	/* Where nothing can land it is an error, and others go on. */
+	/* A buffer that is not mapped is an error, and other calls go on. */
 	assert_int_equal(kvpool_register_buffer(f->other, gap, 1 << 20), 0);
 	munmap(gap + 4096, (1 << 20) - 4096);
 	put(f, "k", 1 << 20, 1);
@@ -219,7 +217,8 @@ static void what_another_host_has_lands_in_the_buffer(void **state)
 	assert_filled(f->mem, 1 << 20, 1);
 	assert_int_equal(kvpool_unregister_buffer(f->other, gap), 0);
 	munmap(gap, 4096);
-	/* So are pages that may only be read, whatever the way of a size. */
+	/* The same for read-only memory, for each size and so each kind of
+	 * transfer. */
 	mprotect(large, 12 << 20, PROT_READ);
 	for (unsigned int i = 0; i < 4; i++) {
 		put(f, "k", sizes[i], i);
@@ -312,7 +311,8 @@ static void questions_are_answered_for_many_keys(void **state)
 	free(names);
 }
 
-/* The rest is waited for, so it goes first; at the end nothing is left. */
+/* The query is executed before the touches submitted earlier; in the end all
+ * are complete. */
 static void touches_leave_the_machine_to_others_for_a_moment(void **state)
 {
 	struct fixture *f = *state;
@@ -388,7 +388,7 @@ static void bad_input_is_an_error_with_a_text(void **state)
 	assert_int_equal(kvpool_key_path(f->ns, NULL, 1, stack, 16), -EINVAL);
 	assert_int_equal(kvpool_path_key(f->ns, NULL, stack, 16), -EINVAL);
 	assert_int_equal(kvpool_open_ns(f->pool, "x", NULL, NULL), -EINVAL);
-	/* Registered, and then taken away by the caller: no crash. */
+	/* Registered, and then unmapped by the caller: no crash. */
 	assert_int_equal(kvpool_register_buffer(f->pool, gap, 8192), 0);
 	munmap(gap + 4096, 4096);
 	assert_int_equal(kvpool_put_from(f->ns, "bad", 3, gap, 8192, 0),
@@ -455,7 +455,8 @@ static void layouts_are_compared(void **state)
 	assert_int_equal(kvpool_open_ns(f->other, "x", &b, &same), -EINVAL);
 	b.struct_size = 1;
 	assert_int_equal(kvpool_open_ns(f->other, "x", &b, &same), -EINVAL);
-	/* A newer caller's, that asks for nothing new, and for something. */
+	/* A struct of a newer version: with its new members zero, and then
+	 * set. */
 	newer.l = a;
 	newer.l.struct_size = sizeof(newer);
 	assert_int_equal(kvpool_open_ns(f->other, "models/llama", &newer.l,
@@ -493,7 +494,7 @@ static void the_root_is_a_namespace(void **state)
 	kvpool_close_ns(root);
 }
 
-/* All completions of n requests, by id: results. */
+/* Takes the completions of n requests; ret: results by id. */
 static void complete(struct fixture *f, size_t n, int64_t *ret)
 {
 	struct pollfd at = { .fd = kvpool_event_fd(f->pool), .events = POLLIN };
@@ -584,7 +585,7 @@ static void *use(void *arg)
 		if (i % 7 == 0)
 			u->wrong += kvpool_remove(u->f->ns, key,
 						  strlen(key)) != 0;
-		/* Sees the same whole object, some version of it, or none. */
+		/* Reads one whole version of the object, or misses. */
 		int64_t got = kvpool_get_into(u->f->other_ns, key, strlen(key),
 					      mem, part, KVPOOL_EXACT);
 		u->wrong += got != -EMSGSIZE && got != -ENOENT;
@@ -630,7 +631,7 @@ static void without_a_holder_it_is_a_miss(void **state)
 
 	put(f, "k", 100000, 1);
 	call(f, on_stop_stores);
-	/* Gone from its stores; the one who put it may have it in its buffer. */
+	/* Lost in its stores; the client that put it may have its copy. */
 	n = get_other(f, "k", MEM);
 	assert_true(n == -ENOENT || n == 100000);
 	if (n > 0)
@@ -655,15 +656,15 @@ static void a_child_is_refused(void **state)
 
 static bool is_child;
 
-/* LeakSanitizer asks at exit: what other threads of the parent had is lost to a
- * child. */
+/* LeakSanitizer checks at exit. Memory of the parent's other threads is a leak
+ * in the child. */
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
 	return is_child;
 }
 
-/* Connected by a name, whose look-up is work of libuv's threads. */
+/* The address is a host name, whose look-up uses libuv's thread pool. */
 static void a_child_may_exit(void **state)
 {
 	struct fixture *f = *state;
@@ -677,7 +678,7 @@ static void a_child_may_exit(void **state)
 	pid = fork();
 	if (pid == 0) {
 		is_child = true;
-		alarm(20); /* it is no parent's: a child that hangs ends */
+		alarm(20); /* not inherited: ends a child that hangs */
 		exit(3);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -685,7 +686,7 @@ static void a_child_may_exit(void **state)
 	assert_int_equal(WEXITSTATUS(status), 3);
 }
 
-/* A directory with objects for another pool is left alone. */
+/* A directory with objects for another pool is not touched. */
 static void what_was_left_is_for_its_own_pool(void **state)
 {
 	struct fixture *f = *state;
@@ -703,7 +704,7 @@ static void what_was_left_is_for_its_own_pool(void **state)
 	assert_int_equal(st.st_size, 5);
 	snprintf(dir, sizeof(dir), "%s/3/store", f->buffer_dir);
 	assert_int_equal(stat(dir, &st), 0);
-	/* Of this one, and damaged: it is seen to. */
+	/* A damaged object for this pool is removed. */
 	snprintf(cmd, sizeof(cmd), "echo %s >%s/2/pool", f->at, f->buffer_dir);
 	assert_int_equal(system(cmd), 0);
 	assert_int_equal(kvpool_close(connected(f)), 0);
@@ -715,7 +716,7 @@ static void more_than_the_buffer_is_put_in_turn(void **state)
 	struct fixture *f = *state;
 	char key[16];
 
-	/* 36 MiB through a buffer of 24. */
+	/* 36 MiB through a buffer of 24 MiB. */
 	for (unsigned int i = 0; i < 12; i++) {
 		snprintf(key, sizeof(key), "big%u", i);
 		fill(f->mem, 3 << 20, i);
@@ -725,7 +726,7 @@ static void more_than_the_buffer_is_put_in_turn(void **state)
 	assert_all_there(f, "big", 12, 3 << 20);
 }
 
-/* [from, to), when those before are stored. */
+/* Puts keys [from, to) after all earlier ones are stored. */
 static void put_more(struct fixture *f, const char *form, unsigned int from,
 		     unsigned int to)
 {
@@ -740,14 +741,14 @@ static void put_more(struct fixture *f, const char *form, unsigned int from,
 	}
 }
 
-/* name: with a line feed before it, as a value's line has. */
+/* name: preceded by a line feed, so that it matches the value's line. */
 static unsigned int counted(struct fixture *f, const char *name)
 {
 	unsigned int n = 0;
 	char *text, *at;
 	size_t len;
 
-	/* The loop's, which changes what is counted. */
+	/* As the loop, whose values are printed. */
 	pthread_rwlock_wrlock(&f->pool->lock);
 	assert_int_equal(pool_metrics_print(f->pool->metrics, &text, &len), 0);
 	pthread_rwlock_unlock(&f->pool->lock);
@@ -768,7 +769,8 @@ static unsigned int evicted(struct fixture *f)
 	return counted(f, "\nkvpool_node_evicted_cached_total ");
 }
 
-/* As if each had been sent to two, of which one is not known to have got it. */
+/* As if each object had been sent twice, and one of the transfers were perhaps
+ * not complete: its pages must not be reused. */
 static void send_all_twice(struct fixture *f)
 {
 	struct pool_list *it, *tmp;
@@ -787,9 +789,9 @@ static void send_all_twice(struct fixture *f)
 	pthread_rwlock_unlock(&f->pool->lock);
 }
 
-/* What is put next takes pages of what goes for it. What the stores write beside
- * it may be taken for its own: then copies go ahead of need, so it is filled up
- * again. */
+/* Fills the buffer until puts reuse the pages of evicted objects. What the
+ * stores write to the same filesystem may count as use of the buffer until the
+ * next count, and evict copies early; so this is repeated. */
 static void begin_reuse(struct fixture *f)
 {
 	uint64_t end = pool_now_ms() + 30000;
@@ -813,8 +815,8 @@ static void puts_take_the_pages_of_what_is_stored(void **state)
 
 	before = reused(f);
 	went = evicted(f);
-	/* More than there is room for; what neighbours free may be taken for
-	 * room until the next count, and then more goes. */
+	/* More than fits. Space that others free may count as free until the
+	 * next count, and then more must be evicted. */
 	for (unsigned int i = 0; i < 30 || evicted(f) == went; i++) {
 		assert_int_equal(kvpool_sync(f->pool), 0);
 		send_all_twice(f);
@@ -824,7 +826,7 @@ static void puts_take_the_pages_of_what_is_stored(void **state)
 	assert_all_there(f, "third", 30, 1 << 20);
 }
 
-/* Of an empty one nothing is known but that it is to be empty. */
+/* An empty object must not reuse pages: nothing overwrites them. */
 static void an_empty_object_has_nothing_of_another(void **state)
 {
 	struct fixture *f = *state;
@@ -845,7 +847,8 @@ static void an_empty_object_has_nothing_of_another(void **state)
 
 #define PIPED ((size_t)64 << 10)
 
-/* Its first pages, themselves, are in a pipe; nobody has the object. */
+/* Splices the first pages of an object into a pipe, without a copy; its
+ * descriptor is closed. */
 static int pipe_pages(struct fixture *f, const char *key)
 {
 	int fd = kvpool_open(f->ns, key, strlen(key)), to[2];
@@ -870,7 +873,8 @@ static void assert_piped(struct fixture *f, int from, unsigned int seed)
 	assert_memory_equal(got, f->mem, PIPED);
 }
 
-/* A descriptor's bytes stay, on their way to somewhere else as well. */
+/* Bytes read through a descriptor never change, even while they are in a
+ * pipe. */
 static void what_was_read_by_descriptor_does_not_change(void **state)
 {
 	struct fixture *f = *state;
@@ -892,7 +896,7 @@ static void what_was_read_by_descriptor_does_not_change(void **state)
 		assert_piped(f, from[i], i < 24 ? i : i - 24);
 }
 
-/* What a borrower does with a descriptor is not seen here. */
+/* The lender cannot know what a borrower does with a descriptor. */
 static void what_was_lent_is_not_written_again(void **state)
 {
 	struct fixture *f = *state;
@@ -902,7 +906,7 @@ static void what_was_lent_is_not_written_again(void **state)
 	bool given;
 	int fd, err;
 
-	call(f, on_stop_stores); /* so it is this connection that lends */
+	call(f, on_stop_stores); /* so that this connection lends */
 	fill(f->mem, 1 << 20, 1);
 	assert_int_equal(kvpool_put_from(f->ns, "k", 1, f->mem, 1 << 20, 0), 0);
 	unit_poll_until(kvpool_exists(f->other_ns, "k", 1) == 1);
@@ -921,7 +925,7 @@ static void what_was_lent_is_not_written_again(void **state)
 	assert_int_equal(kvpool_sync(f->pool), 0);
 }
 
-/* Stores and buffers are in a directory that others write into. */
+/* Stores and buffers share a filesystem with programs that write to it. */
 static void what_neighbours_write_evicts_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -978,7 +982,7 @@ static void connecting_in_vain_says_why(void **state)
 	assert_null(pool);
 }
 
-/* As anybody may make it in /dev/shm, where the default is. */
+/* Any user can create this link in /dev/shm, the default. */
 static void a_link_that_another_user_made_is_no_buffer(void **state)
 {
 	struct fixture *f = *state;

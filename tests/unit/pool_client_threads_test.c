@@ -1,5 +1,5 @@
-/* libkvpool: what is asked while other threads change it, and while the loop of
- * the connection is busy. */
+/* libkvpool: queries while other threads change the keys, and while the
+ * connection's loop is busy. */
 #include <semaphore.h>
 #include <time.h>
 
@@ -14,7 +14,7 @@ struct held {
 	bool in_time;
 };
 
-/* The loop does nothing else until the questions have been answered. */
+/* Blocks the loop until the queries have been answered. */
 static void hold_loop(struct pool_mail *mail)
 {
 	struct held *h = pool_container_of(mail, struct held, mail);
@@ -56,7 +56,7 @@ static void questions_do_not_wait_for_the_loop(void **state)
 
 /* ---- all at once ---- */
 
-#define STAY 48 /* keys that are there all the while, of one size or the other */
+#define STAY 48 /* keys that always exist, in one of two sizes */
 #define SMALL 100
 #define LARGE 3000
 #define ROUNDS 60
@@ -71,7 +71,7 @@ struct worker {
 	char *mem;
 };
 
-static _Atomic unsigned int writers; /* that have not ended */
+static _Atomic unsigned int writers; /* running ones */
 
 static void be(struct worker *w, bool right, const char *what)
 {
@@ -89,7 +89,7 @@ static size_t stay_size(unsigned int seed)
 	return seed % 2 ? SMALL : LARGE;
 }
 
-/* Puts what is there already anew, two such threads the same keys. */
+/* Replaces existing keys; two threads use the same keys. */
 static void put_again(struct worker *w)
 {
 	char key[32];
@@ -111,7 +111,8 @@ static void put_again(struct worker *w)
 	writers--;
 }
 
-/* Keys of this thread alone, short ones and such that need directories. */
+/* Keys of this thread alone, some of them so long that they need
+ * directories. */
 static void put_and_remove(struct worker *w)
 {
 	char key[400];
@@ -158,7 +159,7 @@ static void ask_all(struct worker *w)
 	}
 }
 
-/* A whole version, or a miss: who replaces it may be quicker. */
+/* Reads a whole version, or misses if a version is replaced meanwhile. */
 static void get_all(struct worker *w)
 {
 	char key[32], want[LARGE];

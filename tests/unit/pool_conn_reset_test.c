@@ -1,5 +1,5 @@
-/* A peer that sends and is gone: with a reset, before we have read, while we
- * send. What it sent is delivered, and then the connection ends. */
+/* A peer that sends and then resets the connection, before we have read or
+ * while we send. All that it sent is delivered, then the connection ends. */
 #include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@
 struct fixture {
 	uv_loop_t loop;
 	struct pool_conn *c; /* NULL: closed */
-	int peer;	     /* the other end; -1: gone */
+	int peer;	     /* the other end; -1: closed */
 	unsigned int frames, sent;
 	int err, file_err;
 	bool in_call;
@@ -107,7 +107,7 @@ static void begin(struct fixture *x, int family, struct pool_share *share)
 	assert_int_equal(0, pool_conn_from_fd(&x->loop, sv[0], &o, &x->c));
 }
 
-/* The peer sends up to n whole frames, as many as the sockets take. */
+/* The peer sends up to n whole frames, as many as the sockets hold. */
 static void peer_sends(struct fixture *x, unsigned int n)
 {
 	uint8_t b[FRAME] = { 0 };
@@ -125,8 +125,8 @@ static void peer_sends(struct fixture *x, unsigned int n)
 	assert_true(x->sent > 0);
 }
 
-/* By TCP at once and with a reset; a Unix socket's end is one, too, if it had
- * something to read. */
+/* Closes TCP at once and with a reset. A Unix socket that is closed with unread
+ * input resets as well. */
 static void peer_resets(struct fixture *x)
 {
 	struct linger now = { .l_onoff = 1 };
@@ -186,7 +186,7 @@ static void a_unix_peer_that_left_something_unread_as_well(void **state)
 	all_of_it_came(x);
 }
 
-/* More than one turn reads. */
+/* More than one turn of the loop reads. */
 static void all_the_slices_before_it_are(void **state)
 {
 	struct fixture *x = *state;
@@ -218,7 +218,7 @@ static void also_where_others_have_the_turn(void **state)
 	assert_int_equal(0, uv_run(&x->loop, UV_RUN_DEFAULT));
 }
 
-/* The write that fails comes before the read. */
+/* A write fails before the input is read. */
 static void what_came_before_a_write_failed_is_delivered(void **state)
 {
 	static const int families[] = { AF_INET, AF_UNIX };
@@ -261,7 +261,7 @@ static void a_file_being_sent_is_told_of_behind_it(void **state)
 	close(fd);
 }
 
-/* It takes no more, and goes on living: nothing says so but the write. */
+/* The peer stops reading but stays connected: only a write shows that. */
 static void a_peer_that_stops_reading_does_not_keep_it(void **state)
 {
 	struct fixture *x = *state;
@@ -271,7 +271,7 @@ static void a_peer_that_stops_reading_does_not_keep_it(void **state)
 	assert_int_equal(0, shutdown(x->peer, SHUT_RD));
 	assert_false(pool_conn_is_over(x->c));
 	send_to_peer(x);
-	assert_true(pool_conn_is_over(x->c)); /* and yet it has not ended */
+	assert_true(pool_conn_is_over(x->c)); /* before on_close */
 	all_of_it_came(x);
 	close(x->peer);
 }

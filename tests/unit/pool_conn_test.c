@@ -18,7 +18,7 @@
 #define TIME_LIMIT_S 60
 #define MIB ((size_t)1 << 20)
 
-/* One end of a connection and all that it was told. */
+/* One end of a connection, and what its callbacks received. */
 struct end {
 	struct pool_conn *c;
 	bool opened, closed;
@@ -28,13 +28,13 @@ struct end {
 	uint64_t req;
 	size_t payload_len;
 	int fd;
-	uint8_t *bulk; /* where bulk is gathered; owns */
+	uint8_t *bulk; /* where bulk is collected; owns */
 	uint64_t bulk_len, bulk_got, slice_max;
 	enum { STAGE, STRAIGHT, ROOM, UNMAPPED } sink;
-	size_t room; /* piece size for ROOM */
+	size_t room; /* size of the pieces of ROOM */
 	void *unmapped; /* for UNMAPPED */
 	unsigned int rooms;
-	bool in_call; /* a call that must not call back is under way */
+	bool in_call; /* inside a call that must not call back */
 	void (*on_frame)(struct end *e);
 	int detached;
 	struct pool_tls_stream *stream;
@@ -148,7 +148,7 @@ static const struct pool_conn_ops ops = {
 	.on_close = end_on_close,
 };
 
-/* After one turn at least. */
+/* Runs at least one turn. */
 #define run_until(cond)                              \
 	do {                                         \
 		uv_run(&t.loop, UV_RUN_ONCE);        \
@@ -186,7 +186,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* a and b, connected. The sockets as given, or b's raw if !with_b. */
+/* Connects a and b. !with_b: b's socket stays raw. */
 static int connect_pair(int family, bool with_b)
 {
 	struct pool_conn_opts oa = { .ops = &ops, .user = &t.a };
@@ -254,9 +254,9 @@ static void frames_of_all_sizes_arrive_in_order(void **state)
 }
 
 #define SHARERS 3u
-#define SHARED_FRAMES 100u /* of 1000 bytes and a bit */
+#define SHARED_FRAMES 100u /* of a little more than 1000 bytes */
 
-/* Three pairs, with frames waiting for those that share a turn. */
+/* Three pairs, with frames waiting for the receivers, which have one share. */
 static void sharers_open(struct end *from, struct end *to,
 			 struct pool_share *share)
 {
@@ -294,7 +294,7 @@ static void a_share_that_nobody_uses_lets_the_loop_sleep(void **state)
 {
 	struct pool_share share;
 	struct pool_share_user u;
-	uv_timer_t alive; /* a loop without any handle makes no turn */
+	uv_timer_t alive; /* without an active handle the loop runs no turn */
 
 	(void)state;
 	uv_timer_init(&t.loop, &alive);
@@ -321,7 +321,7 @@ static void connections_that_share_a_turn_get_one_in_turn(void **state)
 	struct pool_share share;
 
 	(void)state;
-	pool_share_open(&share, &t.loop, 1); /* one of them a turn */
+	pool_share_open(&share, &t.loop, 1); /* one unit a turn */
 	sharers_open(from, to, &share);
 	while (least < SHARED_FRAMES) {
 		uv_run(&t.loop, UV_RUN_NOWAIT);
@@ -364,7 +364,8 @@ static void a_stream_cut_into_single_bytes_is_understood(void **state)
 	assert_int_equal(t.a.err, -ECONNRESET);
 }
 
-/* Bytes that came with the header, for memory that its owner has unmapped. */
+/* Bulk bytes that were received with the header must be copied to memory that
+ * its owner has unmapped. */
 static void bulk_for_memory_that_is_gone_is_an_error(void **state)
 {
 	uint8_t b[POOL_WIRE_HEADER + 1000] = { 0 };
@@ -424,7 +425,7 @@ static void a_queue_beyond_its_limit_refuses_frames(void **state)
 	assert_true(sent >= 30);
 	assert_true(pool_conn_queued(t.a.c) <= 300000);
 	assert_true(pool_conn_queued(t.a.c) > 280000);
-	/* And all that was taken arrives. */
+	/* All frames that were accepted arrive. */
 	o.user = &t.b;
 	assert_int_equal(pool_conn_from_fd(&t.loop, sv[1], &o, &t.b.c), 0);
 	run_until(t.b.frames == sent);
@@ -525,8 +526,8 @@ static void bulk_arrives_in_rooms(void **state)
 	bulk_arrives_by(ROOM, 100001);
 }
 
-/* Bulk that comes in small pieces wakes the receiver for whole slices; and what
- * follows the bulk, however short, at once. */
+/* Bulk that arrives in small pieces wakes the receiver only for whole slices.
+ * What follows the bulk wakes it at once, however short it is. */
 static void bulk_over_tcp_wakes_for_slices(void **state)
 {
 	struct pool_conn_opts o = { .ops = &ops, .user = &t.a };
@@ -570,8 +571,8 @@ static void bulk_over_tcp_wakes_for_slices(void **state)
 	pool_listener_close(l);
 }
 
-/* By TCP to this host, from `offset`: what comes, till all has or the end of the
- * connection. */
+/* Sends a file from `offset` over TCP on this host. Returns the bytes received,
+ * up to len or the end of the connection. */
 static size_t send_by_tcp(int fd, uint64_t offset, size_t len, uint8_t *to,
 			  struct sent *sent)
 {
@@ -669,7 +670,7 @@ static void dropped_bulk_memory_is_not_touched_again(void **state)
 	at = t.b.bulk_got;
 	assert_true(at < 2 * MIB);
 	pool_conn_bulk_drop(t.b.c);
-	t.b.sink = ROOM; /* of nothing: on_bulk_data copies */
+	t.b.sink = ROOM; /* zero bytes of room: on_bulk_data copies */
 	t.b.rooms = 2;
 	memset(t.b.bulk, 0, at);
 	run_until(t.b.bulks == 1);
@@ -700,7 +701,8 @@ static void a_file_too_short_ends_the_connection_and_tells(void **state)
 	free(content);
 }
 
-/* Many such go in one write: what is sent is what there was. */
+/* Many of them are sent in one write. Their bytes are those at the time of
+ * queuing. */
 static void small_files_are_read_when_they_are_queued(void **state)
 {
 	struct sent sent = { 0 };
@@ -825,10 +827,10 @@ static void descriptors_beyond_one_a_frame_break_it_and_leak_nothing(
 		case 0: /* two at once */
 			send_with_fds(raw, b, sizeof(b), 0, 2);
 			break;
-		case 1: /* more than there is room for */
+		case 1: /* more descriptors than accepted */
 			send_with_fds(raw, b, sizeof(b), 0, 4);
 			break;
-		case 2: /* one each on two halves */
+		case 2: /* one on each half of a frame */
 			send_with_fds(raw, b, 10, 0, 1);
 			send_with_fds(raw, b + 10, 10, 0, 1);
 			break;
@@ -862,7 +864,7 @@ static void a_newer_neighbours_messages_are_passed_over(void **state)
 	pool_frame_encode(&f, b);
 	assert_int_equal(write(raw, b, sizeof(b)), sizeof(b));
 	assert_int_equal(write(raw, bulk, sizeof(bulk)), sizeof(bulk));
-	/* And one that is known, behind them. */
+	/* After them, a message of a known type. */
 	f = (struct pool_frame){ .version = POOL_WIRE_VERSION + 1,
 				 .type = POOL_MSG_EVICT, .req = 7 };
 	pool_frame_encode(&f, b);
@@ -908,7 +910,7 @@ static void a_descriptor_of_an_unfinished_frame_is_closed(void **state)
 	uv_run(&t.loop, UV_RUN_NOWAIT);
 	close(raw);
 	run_until(t.a.closed);
-	/* The loop's own descriptors stay; the pair is gone. */
+	/* Only the loop's own descriptors are left. */
 	assert_true(open_fds() <= before + 1);
 }
 
@@ -1000,15 +1002,15 @@ static void input_that_waited_for_us_is_not_silence(void **state)
 	assert_int_equal(pool_conn_from_fd(&t.loop, sv[0], &o, &t.a.c), 0);
 	pool_frame_encode(&f, b);
 	assert_int_equal(write(sv[1], b, sizeof(b)), sizeof(b));
-	usleep(80000); /* the loop was busy elsewhere */
+	usleep(80000); /* as if the loop were busy */
 	run_until(t.a.frames || t.a.closed);
 	assert_int_equal(t.a.frames, 1);
 	assert_false(t.a.closed);
 	close(sv[1]);
 }
 
-/* By TCP, where a close with unread input is a reset that takes what is on its
- * way along. */
+/* Over TCP, where closing with unread input resets the connection and loses
+ * bytes in flight. */
 static void draining_sends_everything_before_the_end(void **state)
 {
 	enum { N = 500 };
@@ -1028,7 +1030,7 @@ static void draining_sends_everything_before_the_end(void **state)
 	send_path(t.b.c, 0, 100);
 	pool_conn_drain_close(t.a.c, 5000);
 	assert_int_equal(send_path(t.a.c, 0, 1), -ENOTCONN);
-	for (int i = 0; i < 100; i++) /* more of what nobody will read */
+	for (int i = 0; i < 100; i++) /* input that will not be read */
 		send_path(t.b.c, 0, 1000);
 	run_until(t.a.closed && t.b.closed);
 	assert_int_equal(t.b.frames, N);
@@ -1129,7 +1131,7 @@ static void a_unix_listener_is_private_and_cleans_up(void **state)
 	assert_int_equal(pool_listener_open_unix(&t.loop, path, on_accept,
 						 &t.b, &second),
 			 -EADDRINUSE);
-	run_until(t.b.closed); /* the look whether somebody listens */
+	run_until(t.b.closed); /* the check for a listener connects */
 	t.b.closed = false;
 	assert_int_equal(pool_conn_connect_unix(&t.loop, path, &o, &t.a.c), 0);
 	send_path(t.a.c, 1, 1);

@@ -1,4 +1,4 @@
-/* Connections by TLS, over loopback. */
+/* Connections with TLS, over loopback. */
 #include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
@@ -36,7 +36,7 @@ static struct {
 	struct end dials, accepts;
 	struct pool_listener *l;
 	struct pool_hostport at;
-	struct pool_conn_opts opts; /* of what is accepted */
+	struct pool_conn_opts opts; /* of accepted connections */
 	struct pool_tls *holder, *node;
 } t;
 
@@ -120,7 +120,7 @@ static const struct pool_conn_ops ops = {
 
 static void on_accept(void *arg, int fd)
 {
-	int small = 4096; /* bytes that the socket takes */
+	int small = 4096; /* size of the socket's buffer */
 
 	(void)arg;
 	assert_int_equal(0, setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small,
@@ -216,7 +216,7 @@ static void frames_go_both_ways(void **state)
 {
 	(void)state;
 	dial(t.node);
-	send_frame(t.dials.c); /* before it is open */
+	send_frame(t.dials.c); /* queued before on_open */
 	unit_run_until(&t.loop, t.accepts.frames == 1);
 	assert_true(t.dials.opened);
 	assert_false(t.accepts.opened);
@@ -246,8 +246,8 @@ static int file_of(uint64_t len)
 	return fd;
 }
 
-/* More than a slice, a batch and the socket's buffers; and nothing is sent
- * after it that would push its end. */
+/* More than a slice, a batch and the socket's buffers. Nothing is sent
+ * afterwards that would flush its end. */
 static void bulk_of_a_file_arrives(void **state)
 {
 	int fd = file_of(BULK), done = 1;
@@ -264,7 +264,7 @@ static void bulk_of_a_file_arrives(void **state)
 	close(fd);
 }
 
-/* Both ends do it between two frames, or not at all. */
+/* Both ends do it between the same two frames. */
 static void after_the_end_of_tls_bytes_are_plain(void **state)
 {
 	int fd = file_of(BULK), done = 1;
@@ -291,8 +291,8 @@ static void after_the_end_of_tls_bytes_are_plain(void **state)
 	close(fd);
 }
 
-/* The stream reads ahead more than the receiver takes in one turn: what is left
- * is in the stream, and the socket has no more that would wake the loop. */
+/* The stream reads ahead more than the receiver takes in one turn. The rest is
+ * in the stream, and the socket does not become readable for it. */
 static void what_was_read_ahead_is_taken_in_the_next_turn(void **state)
 {
 	uint64_t len = 3 * POOL_CONN_SHARE_SLICE;
@@ -316,7 +316,7 @@ static void what_was_read_ahead_is_taken_in_the_next_turn(void **state)
 	uv_run(&t.loop, UV_RUN_NOWAIT);
 }
 
-/* A dialler may send at once after its own half of the handshake. */
+/* A dialler may send as soon as its own half of the handshake is complete. */
 static void what_comes_with_the_end_of_the_handshake_is_taken(void **state)
 {
 	const struct pool_tls_want want = {
@@ -332,7 +332,7 @@ static void what_comes_with_the_end_of_the_handshake_is_taken(void **state)
 	ssize_t n;
 
 	(void)state;
-	/* Through a pair of sockets, so that both leave in one write. */
+	/* Over a socket pair, so that both are sent by one write. */
 	assert_int_equal(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0,
 				       pair));
 	assert_int_equal(0, pool_tls_start(t.node, pair[0], &want, &s));
@@ -384,7 +384,7 @@ static void a_detached_stream_goes_on(void **state)
 	unit_run_until(&t.loop, t.dials.frames == 1);
 }
 
-/* Nobody is heard, and on_open does not run. */
+/* No frame is delivered, and on_open is not called. */
 static void refused(struct pool_tls *tls, int err)
 {
 	dial(tls);
@@ -451,7 +451,7 @@ static void a_handshake_that_takes_too_long_ends(void **state)
 	close(fd);
 }
 
-/* A peer whose records are made here; returns when its handshake has ended. */
+/* A peer whose records the test makes; returns after its handshake. */
 static struct pool_tls_stream *shake_raw(int fd)
 {
 	const struct pool_tls_want want = {
@@ -469,7 +469,7 @@ static struct pool_tls_stream *shake_raw(int fd)
 	return s;
 }
 
-/* Nothing comes after it, and the peer stays connected. */
+/* Nothing follows, and the peer stays connected. */
 static void an_invalid_record_behind_a_frame_ends_the_connection(void **state)
 {
 	static const uint8_t wrong[37] = { 23, 3, 3, 0, 32 };
@@ -485,7 +485,7 @@ static void an_invalid_record_behind_a_frame_ends_the_connection(void **state)
 	fd = dial_raw();
 	s = shake_raw(fd);
 	pool_frame_encode(&f, header);
-	/* One read of the accepting side finds both. */
+	/* The receiver gets both with one read. */
 	assert_int_equal(sizeof(header), pool_tls_write(s, &iov, 1));
 	assert_int_equal(sizeof(wrong), write(fd, wrong, sizeof(wrong)));
 	unit_run_until(&t.loop, t.accepts.closed);
@@ -495,8 +495,7 @@ static void an_invalid_record_behind_a_frame_ends_the_connection(void **state)
 	close(fd);
 }
 
-/* The table in pool/conn/msg.c: a node does not tell its master what there
- * is. */
+/* By the table in pool/conn/msg.c, a node may not send its master this type. */
 static void what_a_role_may_not_send_ends_the_connection(void **state)
 {
 	Kvpool__Feed feed = KVPOOL__FEED__INIT;
@@ -529,7 +528,7 @@ static struct {
 	int fd;
 } crowd[CROWD];
 
-/* Of how many has the first step been answered? */
+/* Number of connections whose first handshake message was answered. */
 static int answered(void)
 {
 	int n = 0;
@@ -566,7 +565,7 @@ static void handshakes_of_a_crowd_make_no_turn_long(void **state)
 		before = now;
 	}
 	assert_int_equal(CROWD, before);
-	/* Nobody ends the handshake: the last one is cut off, too. */
+	/* No handshake ends, so all connections time out. */
 	unit_run_until(&t.loop, closed == CROWD);
 	for (int i = 0; i < CROWD; i++) {
 		pool_tls_free(crowd[i].s);
@@ -576,7 +575,7 @@ static void handshakes_of_a_crowd_make_no_turn_long(void **state)
 	uv_run(&t.loop, UV_RUN_NOWAIT);
 }
 
-/* What is queued before a drain is sent, and not in plain text. */
+/* Frames queued before a drain are sent encrypted. */
 static void draining_sends_what_is_queued(void **state)
 {
 	(void)state;

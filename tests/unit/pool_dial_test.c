@@ -18,7 +18,7 @@ static void begin(const char *list)
 	pool_dial_init(&d, &masters);
 }
 
-/* The port of who is dialled now; 0: nobody. */
+/* Port of the master that is dialled now; 0: none. */
 static unsigned int dialled(void)
 {
 	return pool_dial_next(&d, now) ? d.at.port : 0;
@@ -96,7 +96,8 @@ static void nobodys_word_counts_for_one_that_has_just_failed(void **state)
 	assert_int_equal(1, dialled());
 }
 
-/* A machine that accepts and does not answer, in the middle of the list. */
+/* A machine in the middle of the list accepts connections and does not
+ * answer. */
 static void one_that_has_just_failed_is_left_out_while_there_are_others(
 	void **state)
 {
@@ -166,7 +167,7 @@ static void who_is_slow_to_welcome_gets_more_time_up_to_a_bound(void **state)
 	assert_int_equal(1, dialled());
 	pool_dial_slow(&d);
 	assert_int_equal(2 * POOL_DIAL_JOIN_MS, pool_dial_join_ms(&d));
-	pool_dial_failed(&d, now); /* the other one has not been slow */
+	pool_dial_failed(&d, now); /* h:2 was not slow */
 	assert_int_equal(2, dialled());
 	assert_int_equal(POOL_DIAL_JOIN_MS, pool_dial_join_ms(&d));
 	pool_dial_standby(&d, "", now);

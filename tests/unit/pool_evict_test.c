@@ -1,6 +1,6 @@
 /*
- * The eviction policy: its contract, a synthetic trace with scans, and, where
- * the file is there, one hour of real chat traffic, on one node and on two.
+ * The eviction policy: its contract; a synthetic trace with scans; and, if its
+ * file exists, one hour of real chat traffic on one and on two nodes.
  */
 #include "tests/lib/unit.h"
 
@@ -105,7 +105,7 @@ static void a_touched_object_does_not_stay_for_ever(void **state)
 
 	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_LAST);
 	pool_evict_touch(f->ev, &f->n[0]);
-	/* one in, one out, like a long scan */
+	/* each insertion evicts one, as in a long scan */
 	while (--left) {
 		if (pool_evict_count(f->ev, POOL_EVICT_LAST) == 4 &&
 		    evict(f, POOL_EVICT_LAST) == 0)
@@ -123,7 +123,7 @@ static void a_ghost_comes_back_as_one_used_again(void **state)
 	struct fixture *f = *state;
 
 	insert_all(f);
-	/* one that was deleted is new again */
+	/* a deleted object is no ghost */
 	pool_evict_remove(f->ev, &f->n[1], false);
 	pool_evict_insert(f->ev, &f->n[1], POOL_EVICT_LAST);
 	assert_int_equal(evict(f, POOL_EVICT_LAST), 0);
@@ -251,7 +251,7 @@ static void what_may_not_go_is_passed_over(void **state)
 	n = pool_evict_victim(f->ev, POOL_EVICT_LAST, may_even, f, 100);
 	assert_null(n);
 	assert_int_equal(pool_evict_count(f->ev, POOL_EVICT_LAST), N / 2);
-	/* and may go later */
+	/* and may be evicted later */
 	assert_int_not_equal(victim(f, POOL_EVICT_LAST), -1);
 }
 
@@ -278,8 +278,8 @@ static void what_was_set_aside_rejoins_as_time_goes_by(void **state)
 
 	insert_all(f);
 	assert_int_equal(victim(f, POOL_EVICT_LAST), 0);
-	/* A tenth of the capacity later it is in its queue's young end, so
-	 * that 9 (inserted anew before it rejoined) goes first. */
+	/* After a tenth of the capacity it is at the young end of its queue. So
+	 * 9, inserted before that, is evicted first. */
 	pool_evict_remove(f->ev, &f->n[9], false);
 	pool_evict_insert(f->ev, &f->n[9], POOL_EVICT_LAST);
 	for (long i = 1; i < N; i++)
@@ -292,7 +292,7 @@ static void what_was_set_aside_rejoins_as_time_goes_by(void **state)
 
 /* A trace: requests, each a run of blocks 0 .. ndistinct - 1 in order. */
 struct trace {
-	uint32_t *block, *request; /* request[i]: index of its first block */
+	uint32_t *block, *request; /* index of each request's first block */
 	size_t nblocks, nrequests;
 	uint32_t ndistinct;
 };
@@ -357,7 +357,8 @@ struct sim {
 	struct pool_evict *ev[NODES_MAX];
 	uint64_t used[NODES_MAX], capacity; /* bytes, of each */
 	struct pool_evict_node *node;	    /* by block */
-	uint8_t *where;			    /* 0: nowhere, else node + 1 */
+	uint8_t *where;			    /* by block; 0: nowhere;
+					       else node + 1 */
 	size_t hits;
 };
 
@@ -387,7 +388,8 @@ static void sim_access(struct sim *s, unsigned int at, uint32_t id)
 	s->where[id] = (uint8_t)(at + 1);
 }
 
-/* Hits in per cent, with `blocks` of capacity in all; requests alternate. */
+/* Hits in per cent, with a total capacity of `blocks`; requests alternate
+ * between the nodes. */
 static double sim_run(const struct trace *t, unsigned int nodes, size_t blocks)
 {
 	struct sim s = { .capacity = blocks / nodes * BLOCK };
@@ -413,7 +415,7 @@ static double sim_run(const struct trace *t, unsigned int nodes, size_t blocks)
 	return 100.0 * (double)s.hits / (double)t->nblocks;
 }
 
-/* The same for one plain LRU (or FIFO) of `blocks`. */
+/* The same for one plain LRU or FIFO of `blocks`. */
 static double lru_run(const struct trace *t, size_t blocks, bool fifo)
 {
 	struct pool_list head, *link;

@@ -14,7 +14,7 @@
 
 #define BULK 300000u
 
-/* A sender and a receiver, and what came. */
+/* A sender and a receiver, and what was received. */
 static struct {
 	uv_loop_t loop;
 	struct pool_metrics *metrics;
@@ -139,7 +139,7 @@ static void on_sent(void *arg, int err)
 	*(int *)arg = err;
 }
 
-/* *ret_status: 1 until it is over. */
+/* *ret_status: 1 while in flight. */
 static void send_bulk(int *ret_status)
 {
 	*ret_status = 1;
@@ -262,7 +262,7 @@ static void one_bit_of_bulk_is_turned_over(unsigned int direction)
 	int status;
 
 	assert_int_equal(0, rule(POOL_FAULT_CORRUPT, direction, 0, 1));
-	send_frames(1); /* has no bulk: is left alone */
+	send_frames(1); /* not affected: it has no bulk */
 	send_bulk(&status);
 	run_until(t.got_len == BULK && status == 0);
 	assert_int_equal(1, t.frames);
@@ -289,7 +289,7 @@ static void bulk_is_cut_in_its_middle(void **state)
 	(void)state;
 	assert_int_equal(0, rule(POOL_FAULT_DROP, POOL_FAULT_SEND, 1, 0));
 	send_bulk(&status);
-	run_until(status == 0); /* the sender knows nothing */
+	run_until(status == 0); /* the sender reports success */
 	run_until(t.got_len == BULK / 2);
 	run_for(50);
 	assert_int_equal(BULK / 2, t.got_len);
@@ -316,7 +316,7 @@ static void the_receiver_s_faults(void **state)
 	assert_int_equal(0, rule(POOL_FAULT_DELAY, POOL_FAULT_RECEIVE, 1, 0));
 	send_frames(1);
 	run_until(t.frames == 1);
-	send_frames(1); /* is not read before the time is over */
+	send_frames(1); /* not read before the delay has passed */
 	run_until(t.frames == 2);
 	assert_true(pool_now_ms() - begin >= 100);
 	pool_faults_clear(t.faults);

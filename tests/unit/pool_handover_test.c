@@ -1,6 +1,6 @@
 /*
- * Records from one process to the next: what was put is got, in order, and
- * nothing else is.
+ * Records passed from one process to the next: the reader gets them complete,
+ * in order and unchanged.
  */
 #include "tests/lib/unit.h"
 
@@ -13,7 +13,7 @@
 #include "pool/conn/handover.h"
 #include "pool/conn/kvpool.pb-c.h"
 
-/* The reader's side of what w has written, its last `cut` bytes missing. */
+/* A reader of w's records without their last `cut` bytes. */
 static void pass_on(const struct pool_handover *w, struct pool_handover *r,
 		    off_t cut)
 {
@@ -78,7 +78,7 @@ static void what_is_cut_short_is_an_error(void **state)
 
 	(void)state;
 	write_some(&w);
-	pass_on(&w, &r, 9); /* the END, and a byte */
+	pass_on(&w, &r, 9); /* END, and one byte more */
 	assert_int_equal(0, pool_handover_get(&r, POOL_HANDOVER_FS,
 				 &kvpool__handover_fs__descriptor, &m));
 	protobuf_c_message_free_unpacked(m, NULL);

@@ -10,7 +10,7 @@
 
 static char path[POOL_PATH_MAX + 1];
 
-/* The path of a key; it is one, and leads back. */
+/* The path of a key. Asserts that it is valid and leads back to the key. */
 static const char *path_of(const void *key, size_t len, bool root)
 {
 	char back[POOL_KEY_MAX];
@@ -87,7 +87,7 @@ static void long_keys_become_several_names(void **state)
 	strcpy(want + 252, "%0C/aaaa");
 	assert_string_equal(path_of(key, 256, false), want);
 	path_of(key, sizeof(key), false);
-	/* All are valid and differ, wherever the special ones are. */
+	/* All paths are valid and differ, wherever the special bytes are. */
 	for (size_t i = 0; i < 300; i++) {
 		memset(key, 'a', 300);
 		key[i] = '/';

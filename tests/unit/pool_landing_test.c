@@ -1,6 +1,4 @@
-/*
- * Landings in files: what of the bytes' way there is told to who waits for them.
- */
+/* Landings in files: results and errors are reported to their owners. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -18,7 +16,7 @@ static struct {
 	uv_loop_t loop;
 	struct pool_chunks chunks;
 	struct pool_landing l;
-	int good, bad; /* the same file; bad: which cannot be written */
+	int good, bad; /* the same file; bad is read-only */
 	bool done;
 } t;
 
@@ -57,7 +55,7 @@ static int teardown(void **state)
 	return uv_loop_close(&t.loop);
 }
 
-/* So much comes, as from a connection. */
+/* `len` bytes arrive, as from a connection. */
 static void come(size_t len)
 {
 	size_t room;
@@ -90,7 +88,8 @@ static void all_of_it_is_in_the_file_and_summed(void **state)
 	assert_true(XXH128_isEqual(sum, t.l.sum));
 }
 
-/* The sum is that of the bytes that came, and would not say so. */
+/* The checksum is right although the write failed, so only the status shows
+ * it. */
 static void what_could_not_be_written_has_not_landed(void **state)
 {
 	int fd;
@@ -99,7 +98,7 @@ static void what_could_not_be_written_has_not_landed(void **state)
 	t.l.fd = fd = dup(t.bad);
 	come(POOL_LANDING_CHUNK);
 	unit_run_until(&t.loop, t.l.writing == 0);
-	/* The rest could be. */
+	/* Later bytes can be written. */
 	assert_int_equal(fd, dup2(t.good, fd));
 	come(LENGTH - POOL_LANDING_CHUNK);
 	pool_landing_stop(&t.l, 0);

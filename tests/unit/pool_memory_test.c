@@ -1,4 +1,4 @@
-/* The memory limit, from made-up /proc and cgroup files. */
+/* The memory limit, with fake /proc and cgroup files. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -140,7 +140,8 @@ static void v1_in_a_container_whose_group_is_the_mounts_top(void **state)
 	assert_int_equal(limit("(v1)"), 64 * MIB);
 	put("/sys/fs/cgroup/memory/sub/memory.limit_in_bytes", "33554432\n");
 	assert_int_equal(limit("(v1)"), 32 * MIB);
-	/* A group beside the mount, whose name only begins alike. */
+	/* A group outside of the mount, whose name has the mount's root as a
+	 * prefix. */
 	put("/proc/self/cgroup", "4:memory:/docker/abcd/sub\n");
 	assert_int_equal(limit("(v1)"), 64 * MIB);
 }
