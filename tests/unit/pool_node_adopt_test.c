@@ -1,4 +1,4 @@
-/* What a start finds in its store (pool/node/adopt.c). */
+/* Files that a node finds in its store at start (pool/node/adopt.c). */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static void what_is_written_again_is_not_found_whole_after_a_crash(
 	o = find(f, 0, "k")->own;
 	fd = pool_store_fd(pool_node_store(node(f, 0)), o->id, O_RDONLY);
 	assert_true(fd >= 0);
-	/* What says that it is whole, and with which sum. */
+	/* The xattr with the metadata and checksum. */
 	assert_true(fgetxattr(fd, "trusted.kvpool", value, sizeof(value)) > 0 ||
 		    fgetxattr(fd, "user.kvpool", value, sizeof(value)) > 0);
 	assert_int_equal(0, pool_node_unseal(node(f, 0), o));
@@ -151,7 +151,7 @@ static void damage_found_after_a_restart_is_never_served(void **state)
 	stop_node(f, 0);
 	start_node(f, 0);
 	rc = want(f, 0, "k", &o);
-	/* The master may have taken the name away by then. */
+	/* The master may have removed the name by then. */
 	assert_true(rc == -ENOENT || rc == -ESTALE);
 	assert_null(o);
 	assert_null(find(f, 0, "k") ? find(f, 0, "k")->obj : NULL);
@@ -199,8 +199,8 @@ static void a_replica_is_found_again_after_a_restart(void **state)
 	assert_readable(f, 1, "cached", 300000, 2);
 }
 
-/* Node 1 is a store without a mount. Whoever comes back first, the attributes
- * that were set last are the ones that hold. */
+/* Node 1 is a store without a mount. In whatever order the nodes return, the
+ * latest attributes win. */
 static void a_store_without_a_feed_keeps_up_with_attributes(void **state)
 {
 	struct fixture *f = *state;
@@ -217,7 +217,8 @@ static void a_store_without_a_feed_keeps_up_with_attributes(void **state)
 	set_replicas(f, 0, "k", "2", 0604);
 	run_until(f, find(f, 1, "k")->attr.mode == 0604);
 
-	/* Set while it is away; then the master forgets everything. */
+	/* They are changed while it is disconnected; then the master loses its
+	 * state. */
 	for (first = 0; first < 2; first++) {
 		uint32_t mode = 0606 + (uint32_t)first;
 		uint64_t gen;
@@ -244,7 +245,7 @@ static void a_store_without_a_feed_keeps_up_with_attributes(void **state)
 	f->opts.mount = true;
 }
 
-/* The generation in the metadata of its file; 0: it is still to be published. */
+/* The generation in the metadata of the object's file; 0: not published yet. */
 static uint64_t kept_gen(struct fixture *f, int i, const struct node_object *o)
 {
 	struct pool_store *s = pool_node_store(node(f, i));
@@ -265,8 +266,8 @@ static uint64_t kept_gen(struct fixture *f, int i, const struct node_object *o)
 	return gen;
 }
 
-/* What a client has put is found at its next start as what it is: else that would
- * be published again, over what has replaced it since. */
+/* The metadata of a client's object must have its generation. Otherwise the
+ * next start would publish it again, over a newer version. */
 static void a_clients_metadata_names_the_generation(void **state)
 {
 	struct fixture *f = *state;
@@ -293,7 +294,7 @@ static void a_clients_metadata_names_the_generation(void **state)
 
 /* ---- taking over ---- */
 
-/* What the kernel has been shown would stay there. */
+/* Names that the kernel knows from other namespaces would stay visible. */
 static void nothing_is_taken_over_from_other_namespaces(void **state)
 {
 	Kvpool__HandoverNode head = KVPOOL__HANDOVER_NODE__INIT;
@@ -330,7 +331,7 @@ int main(int argc, char **argv)
 		T(nothing_is_taken_over_from_other_namespaces),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Attributes that nodes change at the same time, and what attributes and
- * directories cost a user (pool/node/attr.c, change.c). */
+/* Attributes that several nodes change at the same time; and limits on the
+ * attributes and directories of a user (pool/node/attr.c, change.c). */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 /* ---- attributes ---- */
 
-/* Who may choose names cannot compute their hashes. */
+/* A user who chooses names cannot predict their hashes. */
 static void changes_are_found_by_a_hash_with_a_seed(void **state)
 {
 	struct fixture *f = *state;
@@ -73,13 +73,13 @@ static void xattrs_set_on_two_nodes_at_once_both_last(void **state)
 	assert_int_equal(0, set_xattr(f, 1, b, "user.kvpool.pin", NULL));
 	run_until(f, !has_xattr(a, "user.kvpool.pin", "hard"));
 	assert_true(has_xattr(a, "user.kvpool.replicas", "2"));
-	/* The whole set, too, as masters of before told it. */
+	/* Also as the whole set, which older nodes send. */
 	assert_int_equal(0, pool_node_setattr(node(f, 0), a, POOL_SET_XATTRS,
 					      pool_node_attr(a), NULL));
 	run_until(f, !pool_node_xattrs(b));
 }
 
-/* Each has room for its own: together they do not fit. */
+/* Each node has room for its own xattr; the master has no room for both. */
 static void an_xattr_that_the_master_refuses_does_not_stay(void **state)
 {
 	struct fixture *f = *state;
@@ -105,7 +105,8 @@ static void an_xattr_that_the_master_refuses_does_not_stay(void **state)
 				      pool_node_xattrs(b)));
 }
 
-/* Made again before the master has removed it, a directory is a new one. */
+/* A directory that is created again before the master has removed it is a new
+ * one. */
 static void a_directory_made_again_has_no_attributes(void **state)
 {
 	static const struct node_attr attr = { .mode = 0755 };
@@ -127,7 +128,7 @@ static void a_directory_made_again_has_no_attributes(void **state)
 	assert_int_equal(0, d->rules.replicas);
 	run_until(f, all_answered(f, 0));
 	assert_null(master_map_dir(&f->master->map, "d", 1)->extra);
-	/* One that could not be removed has what it had. */
+	/* A directory that could not be removed keeps its attributes. */
 	assert_int_equal(0, pool_node_setxattr(node(f, 0), &d->d.e, "user.a",
 					       "1", 1, 0));
 	run_until(f, all_answered(f, 0) && known(f, 1, "d"));
@@ -135,7 +136,7 @@ static void a_directory_made_again_has_no_attributes(void **state)
 	       "k", 100, 1);
 	run_until(f, f->master->map.nfiles == 1);
 	if (d->d.nchildren)
-		return; /* heard of it already */
+		return; /* the node knows of it already */
 	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
 	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
 					    &d));
@@ -144,7 +145,7 @@ static void a_directory_made_again_has_no_attributes(void **state)
 
 /* ---- what names cost ---- */
 
-/* A pool of n nodes with a quarter of `dirs` and `bytes` for USER. */
+/* A pool of n nodes, in which USER may have a quarter of `dirs` and `bytes`. */
 static void start_small_pool(struct fixture *f, int n, uint64_t dirs,
 			     uint64_t bytes)
 {
@@ -177,14 +178,14 @@ static void directories_beyond_a_user_s_are_refused_at_once(void **state)
 	assert_int_equal(1, pool_counter_value(&node(f, 0)->c.quota_refused));
 	run_until(f, counts_alike(f, 0) && counts_alike(f, 1));
 	assert_int_equal(-EDQUOT, mkdir_top(f, 1, "e", &other));
-	/* What is removed counts no more, answered or not. */
+	/* A removed directory does not count, even before the ack. */
 	assert_int_equal(0, pool_node_rmdir(node(f, 0), d[0]));
 	assert_int_equal(0, mkdir_top(f, 0, "e", &other));
 	assert_int_equal(0, pool_node_rmdir(node(f, 0), other));
 	assert_int_equal(0, mkdir_top(f, 0, "e", &other));
 	assert_int_equal(-EDQUOT, mkdir_top(f, 0, "f", &other));
 	check_nodes(f);
-	/* An empty one that is renamed. */
+	/* An empty directory that is renamed. */
 	assert_int_equal(0, pool_node_rmdir(node(f, 0), d[1]));
 	assert_int_equal(0, pool_node_rename(
 				    node(f, 0), &d[2]->d.e,
@@ -223,12 +224,12 @@ static void attributes_beyond_a_user_s_are_refused_at_once(void **state)
 					       0, 0));
 	assert_int_equal(0, set_attr(f, 0, e, "user.b", 1000));
 	run_until(f, all_answered(f, 0) && counts_alike(f, 1));
-	/* Given to root, whose share is no user's. */
+	/* Given to root, which has no limit per user. */
 	assert_int_equal(0, pool_node_setattr(node(f, 0), e, POOL_SET_UID,
 					      &root, NULL));
 	assert_int_equal(0, set_attr(f, 0, e, "user.a", 2000));
-	/* A file, before it is published (create_in: user 1000) and after; a
-	 * copy that is written; what is unlinked and open. */
+	/* A file before it is published (create_in: user 1000) and after; a
+	 * copy that is being written; an unlinked open file. */
 	o = create_in(f, 0, d, "k", 0);
 	e = &o->entry->e;
 	assert_int_equal(0, set_attr(f, 0, e, "user.a", 1900));
@@ -250,7 +251,7 @@ static void attributes_beyond_a_user_s_are_refused_at_once(void **state)
 	node_object_unref(node(f, 0), o);
 }
 
-/* Nodes that grant what the master then refuses: nothing of it stays. */
+/* Changes that nodes grant and the master refuses are undone. */
 static void what_the_master_has_no_room_for_does_not_stay(void **state)
 {
 	struct fixture *f = *state;
@@ -260,18 +261,18 @@ static void what_the_master_has_no_room_for_does_not_stay(void **state)
 	root = pool_node_root(node(f, 0));
 	assert_int_equal(0, mkdir_top(f, 0, "d", &d));
 	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "x", 1, &writers,
-					    &e)); /* and all of theirs */
+					    &e)); /* uses up that user's share */
 	run_until(f, all_answered(f, 0));
-	pool_quota_limit(&node(f, 0)->quota, 0, 0); /* it knows nothing of it */
+	pool_quota_limit(&node(f, 0)->quota, 0, 0); /* no limit */
 	assert_int_equal(0, mkdir_top(f, 0, "e", &e));
 	run_until(f, all_answered(f, 0));
 	assert_null(pool_node_lookup(node(f, 0), root, "e", 1));
 	assert_false(known(f, 0, "e"));
 	assert_int_equal(-EDQUOT, pool_node_lost(root));
 	assert_int_equal(0, pool_node_lost(root));
-	/* Nor what is in it. */
+	/* Files in it are not published, either. */
 	assert_int_equal(0, mkdir_top(f, 0, "e", &e));
-	e->fs = f; /* as who has it open */
+	e->fs = f; /* as if it were open */
 	put_in(f, 0, e, "k", 100, 1);
 	run_until(f, e->d.nchildren == 0 && all_answered(f, 0));
 	assert_int_equal(-EDQUOT, pool_node_lost(e));
@@ -306,7 +307,7 @@ static void the_accounts_outlive_master_and_node(void **state)
 	assert_true(node(f, 0)->quota.used.bytes > 300);
 	stop_node(f, 0);
 	stop_master(f);
-	start_node(f, 0); /* it knows what it holds */
+	start_node(f, 0); /* finds its objects */
 	node_check(node(f, 0));
 	assert_int_equal(2, node(f, 0)->quota.used.dirs);
 	start_master(f);
@@ -327,7 +328,7 @@ int main(int argc, char **argv)
 		T(the_accounts_outlive_master_and_node),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 /*
- * A node that is cut off from the master with changes in flight, of which the
- * master has done some: their answers are lost. Meanwhile it changes the same
- * names again; or another node does, whose fsync ends well. When the first one
- * joins again, at the same master or at the next one, perhaps after a restart,
- * what it repeats undoes nothing (pool/node/before.c, ops_done.c, outbox.c).
- * The first node's connections to the master lose what the test says.
+ * A node is disconnected from the master with changes in flight. The master has
+ * executed some of them, and their results are lost. Meanwhile the node changes
+ * the same names again, or another node does and its fsync succeeds. When the
+ * first node joins again, at the same master or the next, perhaps after a
+ * restart, the changes that it repeats must undo nothing (pool/node/before.c,
+ * ops_done.c, outbox.c). Injected faults on the first node's connections to the
+ * master lose the messages.
  */
 #include "tests/lib/unit.h"
 
@@ -18,11 +19,11 @@
 
 #define SIZE 1000u
 
-/* On the way to the master. */
+/* Faults on connections to the master. */
 static struct {
 	struct pool_faults *faults;
 	struct pool_metrics *metrics;
-	char master[32]; /* as the nodes' connections are known */
+	char master[32]; /* name of the master in the fault rules */
 } lossy;
 
 static void join(struct fixture *f, int i)
@@ -41,7 +42,7 @@ static int lossy_setup(void **state)
 	snprintf(lossy.master, sizeof(lossy.master), "127.0.0.1:%u",
 		 f->opts.masters.at[0].port);
 	start_master(f);
-	/* The connections of the second have no faults. */
+	/* Node 1 connects before the faults are installed. */
 	join(f, 1);
 	lossy.metrics = pool_metrics_open();
 	assert_int_equal(0, pool_faults_open(lossy.metrics, 1, &lossy.faults));
@@ -74,13 +75,14 @@ static void add_fault(enum pool_fault_kind kind, unsigned int direction)
 	assert_int_equal(0, pool_faults_add(lossy.faults, &r));
 }
 
-/* From now on the first node hears nothing of the master, which hears it. */
+/* From now on node 0 receives nothing from the master, which still receives
+ * from it. */
 static void lose_answers(void)
 {
 	add_fault(POOL_FAULT_DROP, POOL_FAULT_RECEIVE);
 }
 
-/* Nor does the master: the connection is reset, and so is each that follows. */
+/* The connection is reset, and so is each later one. */
 static void cut(struct fixture *f)
 {
 	add_fault(POOL_FAULT_RESET, POOL_FAULT_SEND);
@@ -95,7 +97,7 @@ static void join_again(struct fixture *f)
 
 /* ---- files ---- */
 
-/* Write it, and close: on its way to being sealed. */
+/* Writes a version and closes the file, so that it will be sealed. */
 static void write_version(struct fixture *f, int i, struct node_object *o,
 			  unsigned int version)
 {
@@ -104,7 +106,7 @@ static void write_version(struct fixture *f, int i, struct node_object *o,
 	close_whole(f, i, o);
 }
 
-/* What an open that empties the file does, without waiting (fs/open.c). */
+/* Does what an open with O_TRUNC does, without waiting (fs/open.c). */
 static void put_version(struct fixture *f, int i, const char *name,
 			unsigned int version)
 {
@@ -137,7 +139,7 @@ static void assert_reads(struct fixture *f, int i, const char *name,
 	node_object_unref(node(f, i), o);
 }
 
-/* fsync of the directory ends well. */
+/* An fsync of the directory succeeds. */
 static void sync_dir(struct fixture *f, int i)
 {
 	struct test_barrier t = { 0 };
@@ -149,15 +151,15 @@ static void sync_dir(struct fixture *f, int i)
 	assert_int_equal(0, pool_node_lost(pool_node_root(node(f, i))));
 }
 
-/* The next master, which has what this one's state has. */
+/* The next master, which loads this one's state. */
 static void restart_master(struct fixture *f)
 {
 	stop_master(f);
 	start_master(f);
 }
 
-/* The first node hears nothing more of the master and is cut off once that has
- * counted `want` changes. */
+/* Makes a change whose result node 0 does not receive, and disconnects node 0
+ * when the master has counted `want` changes. */
 #define cut_after(f, counter, want, change)                                  \
 	do {                                                                 \
 		lose_answers();                                              \
@@ -168,7 +170,7 @@ static void restart_master(struct fixture *f)
 		cut(f);                                                      \
 	} while (0)
 
-/* The first node comes back, and all is settled. */
+/* Node 0 joins again, and all changes are settled. */
 static void come_back(struct fixture *f, bool other_master)
 {
 	if (other_master)
@@ -204,7 +206,7 @@ static void chmod_it(struct fixture *f, int i, const char *name, uint32_t mode)
 					      POOL_SET_MODE, &a, NULL));
 }
 
-/* The master has done so many publications. */
+/* Waits until the master has executed n publications. */
 static void run_until_done(struct fixture *f, uint64_t n)
 {
 	run_until(f, pool_counter_value(&f->master->stats.c[MC_PUBLISH]) == n);
@@ -216,19 +218,20 @@ static bool sent(struct fixture *f, const char *name)
 	       node_op_sent(node(f, 0), find(f, 0, name)->own);
 }
 
-/* fsync of the directory ends well, and both nodes show that version. */
+/* An fsync of the directory succeeds, and both nodes show that version. */
 static void assert_acknowledged(struct fixture *f, const char *name,
 				unsigned int version)
 {
 	sync_dir(f, 0);
-	/* And after the master has looked through what this node has. */
+	/* They still do after the master's patrol. */
 	run_until(f, !f->master->patrol.active);
 	assert_both_read(f, name, version);
 }
 
 /* ---- what it does itself while it is cut off ---- */
 
-/* One is sent and done, its answer lost; the next is made while cut off. */
+/* The first change is executed and its result lost; the second is made while
+ * disconnected. */
 static void what_is_written_while_cut_off_replaces_what_was_not_answered(
 	void **state)
 {
@@ -246,7 +249,7 @@ static void what_is_written_while_cut_off_replaces_what_was_not_answered(
 	assert_acknowledged(f, "k", 3);
 }
 
-/* Two are sent and done. */
+/* Two changes are executed before. */
 static void so_it_does_after_two(void **state)
 {
 	struct fixture *f = *state;
@@ -265,7 +268,8 @@ static void so_it_does_after_two(void **state)
 	assert_acknowledged(f, "k", 4);
 }
 
-/* The one that is to replace it was sent before the cut, too: it is repeated. */
+/* The replacing change was also sent before the disconnect, so it is
+ * repeated. */
 static void what_is_repeated_replaces_what_was_not_answered(void **state)
 {
 	struct fixture *f = *state;
@@ -282,7 +286,7 @@ static void what_is_repeated_replaces_what_was_not_answered(void **state)
 	assert_acknowledged(f, "k", 3);
 }
 
-/* The name was new. */
+/* The name did not exist before. */
 static void a_new_name_is_written_again_while_cut_off(void **state)
 {
 	struct fixture *f = *state;
@@ -297,8 +301,8 @@ static void a_new_name_is_written_again_while_cut_off(void **state)
 	assert_acknowledged(f, "k", 2);
 }
 
-/* The master has named it for others, who look at it while the node joins again
- * and has what it has not been told yet. */
+/* The master has sent the name to other nodes, which open it while the node
+ * joins again and does not know that it was published. */
 static void what_was_not_answered_is_there_for_others_all_the_while(void **state)
 {
 	struct fixture *f = *state;
@@ -314,7 +318,7 @@ static void what_was_not_answered_is_there_for_others_all_the_while(void **state
 	assert_acknowledged(f, "k", 1);
 }
 
-/* A peer that asked for it meanwhile is answered. */
+/* A peer that requested it meanwhile gets it. */
 static void who_asks_for_what_was_not_answered_gets_it(void **state)
 {
 	struct fixture *f = *state;
@@ -335,7 +339,7 @@ static void who_asks_for_what_was_not_answered_gets_it(void **state)
 
 /* ---- what another node did stays ---- */
 
-/* A new name, of which the first node has had no answer (base_gen 0). */
+/* A new name, whose result node 0 has not received (base_gen 0). */
 static void put_unanswered(struct fixture *f)
 {
 	cut_after(f, MC_PUBLISH, 1, put_version(f, 0, "k", 1));
@@ -365,7 +369,7 @@ static void renamed(struct fixture *f, bool other_master)
 	struct pool_entry *to;
 
 	put_unanswered(f);
-	put_version(f, 1, "k", 2); /* rename(2) needs it here */
+	put_version(f, 1, "k", 2); /* rename(2) needs the file on this node */
 	sync_dir(f, 1);
 	assert_int_equal(0, pool_node_rename(node(f, 1), &find(f, 1, "k")->e,
 					     pool_node_root(node(f, 1)), "l", 1,
@@ -378,7 +382,7 @@ static void renamed(struct fixture *f, bool other_master)
 
 static void chmodded(struct fixture *f, bool other_master)
 {
-	put_version(f, 1, "k", 1); /* there: attributes live with the bytes */
+	put_version(f, 1, "k", 1); /* attributes belong to it */
 	run_until(f, is_published(f, 0, "k") && is_published(f, 1, "k"));
 	cut_after(f, MC_SETATTR, 1, chmod_it(f, 0, "k", 0600));
 	run_until(f, find(f, 1, "k")->attr.mode == 0600);
@@ -389,8 +393,8 @@ static void chmodded(struct fixture *f, bool other_master)
 	assert_int_equal(0604, find(f, 0, "k")->attr.mode);
 }
 
-/* It unlinks what it published and has no answer for; the other node has put
- * the name anew. */
+/* Node 0 unlinks a file that it published, without a result; the other node has
+ * put the name again. */
 static void put_after_an_unlink(struct fixture *f, bool other_master)
 {
 	put_version(f, 0, "k", 1);
@@ -416,8 +420,8 @@ static void own_unlink(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 2);
 }
 
-/* The publication, too, was executed: a new master does not know of it, but of
- * the unlink. */
+/* The publication was executed as well. The new master knows only of the
+ * unlink. */
 static void own_unlink_and_put(struct fixture *f, bool other_master)
 {
 	put_version(f, 0, "k", 1);
@@ -447,7 +451,7 @@ static void own_put_unlinked(struct fixture *f, bool other_master)
 
 /* ---- nor is what the process before it did ---- */
 
-/* Cut off with that: it is in the store only. */
+/* Restarts node 0, disconnected, with a version that is only in its store. */
 static void restart_with(struct fixture *f, unsigned int version)
 {
 	put_version(f, 0, "k", version);
@@ -479,7 +483,7 @@ static void put_after_a_restart(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 3);
 }
 
-/* The master has heard of the one that it replaced, and told nobody who lives. */
+/* The master had the replaced version, but no living node knows that. */
 static void put_over_an_unanswered_one(struct fixture *f, bool other_master)
 {
 	put_unanswered(f);
@@ -488,7 +492,7 @@ static void put_over_an_unanswered_one(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 2);
 }
 
-/* What another node deletes after that stays deleted. */
+/* A deletion by another node after that is not undone. */
 static void unlinked_after_a_restart(struct fixture *f, bool other_master)
 {
 	put_unanswered(f);
@@ -504,7 +508,8 @@ static void unlinked_after_a_restart(struct fixture *f, bool other_master)
 
 /* ---- the same version under another generation is no newer one ---- */
 
-/* The first node has been cut off with version 1, which the other brings anew. */
+/* While node 0 is disconnected with version 1, node 1 puts other bytes and then
+ * version 1 again. */
 static void brought_anew(struct fixture *f)
 {
 	put_version(f, 1, "k", 9);
@@ -539,7 +544,7 @@ static void unlink_of_what_came_anew(struct fixture *f, bool other_master)
 	run_until(f, !find(f, 0, "k") && !find(f, 1, "k"));
 }
 
-/* But the other one had seen the unlink when it put the same bytes back. */
+/* The other node had seen the unlink when it put the same bytes back. */
 static void put_back_after_an_unlink(struct fixture *f, bool other_master)
 {
 	both_have_it(f);
@@ -551,7 +556,8 @@ static void put_back_after_an_unlink(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 1);
 }
 
-/* Whether it was overtaken cannot be told: who put it is told that. */
+/* The master cannot tell whether the put was overtaken, and says so to the
+ * node. */
 static void put_in_doubt(struct fixture *f, bool other_master)
 {
 	struct test_barrier t = { 0 };
@@ -570,8 +576,8 @@ static void put_in_doubt(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 1);
 }
 
-/* Nor does a restart forget what it was made from, of which this node had no copy:
- * its put may have been executed before. */
+/* After a restart the node still knows which version the put was made from, of
+ * which it had no copy: the put may have been executed before. */
 static void put_in_doubt_after_a_restart(struct fixture *f, bool other_master)
 {
 	struct test_barrier t = { 0 };
@@ -591,8 +597,8 @@ static void put_in_doubt_after_a_restart(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 1);
 }
 
-/* What was unlinked came anew, and the master that is asked for the unlink does
- * not know that. Who unlinked it is told so. */
+/* The unlinked version was put again, which the master that gets the unlink
+ * does not know. The node that unlinked is told so. */
 static void unlink_in_doubt(struct fixture *f, bool other_master)
 {
 	struct test_barrier t = { 0 };
@@ -619,7 +625,8 @@ static void unlink_in_doubt(struct fixture *f, bool other_master)
 		run_until(f, !find(f, 0, "k") && !find(f, 1, "k"));
 }
 
-/* With no master; nor does the node live to see the next one. */
+/* Puts a version without a master, and stops the node before the next master
+ * starts. */
 static void put_and_die(struct fixture *f, int i, unsigned int version)
 {
 	stop_master(f);
@@ -630,8 +637,8 @@ static void put_and_die(struct fixture *f, int i, unsigned int version)
 	start_master(f);
 }
 
-/* What the second node had put first was published when it came back, and the
- * first one had left with newer versions. That master has died, too. */
+/* Node 1's first put was published when it returned, and node 0 had left with
+ * newer versions. That master has died, too. */
 static void who_knew_of_more_than_a_repetition_is_not_overtaken_by_it(
 	void **state)
 {
@@ -662,8 +669,8 @@ static const struct master_grave *grave(struct fixture *f, const char *name)
 	return master_map_grave(&f->master->map, name, strlen(name));
 }
 
-/* Put and removed before anybody was told. What had been there before may come
- * back with a node that is away. */
+/* Puts a version and removes it before any node hears of it. An absent node may
+ * return with the earlier version. */
 static void unheard(struct fixture *f, const char *name)
 {
 	put_version(f, 0, name, 2);
@@ -682,7 +689,7 @@ static void an_unlink_of_what_was_not_published_is_told(void **state)
 	unheard(f, "k");
 	assert_non_null(grave(f, "k"));
 	assert_int_equal(seen, grave(f, "k")->gen);
-	/* Its own files are not meant. */
+	/* Other files of the node are not affected. */
 	assert_reads(f, 0, "x", 1);
 	put_version(f, 1, "k", 3);
 	run_until(f, is_published(f, 0, "k"));
@@ -701,7 +708,7 @@ static void nobody_hears_of_temporary_files(void **state)
 				    &f->master->stats.c[MC_UNLINK]));
 }
 
-/* By the rule `unlink`, from this mount only. */
+/* The rule `unlink` hides the name in this mount only. */
 static void nobody_hears_of_what_a_mount_hides(void **state)
 {
 	struct fixture *f = *state;
@@ -741,8 +748,8 @@ static void make_dir(struct fixture *f, int i, const char *name)
 					    strlen(name), &attr, &d));
 }
 
-/* Refused, and the node does not learn that. The next master has it among the
- * changes that are done: its state has the one that follows. */
+/* The mkdir was refused, and the node does not receive that. The next master
+ * counts it as executed, because its state has the following change. */
 static void mkdir_of_a_file(struct fixture *f, bool other_master)
 {
 	lose_answers();
@@ -758,7 +765,7 @@ static void mkdir_of_a_file(struct fixture *f, bool other_master)
 	assert_non_null(find_dir(f, 0, "d"));
 }
 
-/* What another node has removed since does not stay. */
+/* If another node has removed the directory since, it does not come back. */
 static void mkdir_of_what_was_removed(struct fixture *f, bool other_master)
 {
 	cut_after(f, MC_MKDIR, 1, make_dir(f, 0, "d"));
@@ -840,7 +847,7 @@ int main(int argc, char **argv)
 		L(nobody_hears_of_what_a_mount_hides),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Bytes of another node: fetched, borrowed, and never read if they are damaged
+/* Objects of other nodes: fetched, borrowed, and never read when damaged
  * (pool/node/fetch.c, want.c, serve.c, doubt.c). */
 #include "tests/lib/unit.h"
 
@@ -38,14 +38,14 @@ static void another_node_sees_and_fetches_what_was_published(void **state)
 	assert_int_equal(1, want_start(f, 1, "k", &a));
 	node_object_unref(node(f, 1), a.obj);
 
-	/* In several pieces. */
+	/* A large object moves in several pieces. */
 	publish_and_see(f, "large", 11 * MIB + 123, 2);
 	assert_int_equal(0, want(f, 1, "large", &o));
 	assert_bytes(f, 1, o, 11 * MIB + 123, 2);
 	node_object_unref(node(f, 1), o);
 }
 
-/* Whether node i is there, as the master tells node `to`. */
+/* Tells node `to`, as the master would, whether node i is alive. */
 static void tell_alive(struct fixture *f, int to, int i, bool alive)
 {
 	Kvpool__NodeInfo info;
@@ -56,8 +56,8 @@ static void tell_alive(struct fixture *f, int to, int i, bool alive)
 	node_member_apply(node(f, to), &info);
 }
 
-/* Node 1 wants k, whose only holder it holds for absent (the master says the
- * contrary soon). */
+/* Node 1 wants k, whose only holder seems to be dead until the master's next
+ * heartbeat. */
 static void want_from_absent(struct fixture *f, struct test_want *t)
 {
 	start_pool(f, 2);
@@ -91,7 +91,7 @@ static void but_not_beyond_the_deadline(void **state)
 	assert_count(0, f, 1, fetches);
 }
 
-/* The name stays: the feed says what becomes of it. */
+/* The name stays until the feed removes it. */
 static void a_copy_that_is_dropped_leaves_its_name(void **state)
 {
 	struct fixture *f = *state;
@@ -179,7 +179,7 @@ static void a_fetch_that_fails_gives_back_what_had_not_landed(void **state)
 		landed = node_fetch_settle(n);
 	}
 	assert_false(w.done);
-	/* Half of it is here. Its name goes, and the fetch with it. */
+	/* Half of the object has arrived. Unlinking the name ends the fetch. */
 	assert_true(n->claimed < 21 * MIB);
 	assert_int_equal(0, pool_node_unlink(n, find(f, 1, "k")));
 	pool_node_want_cancel(n, &w.w);
@@ -206,7 +206,8 @@ static void a_node_on_the_same_host_borrows_the_descriptor(void **state)
 	assert_int_equal(1, find(f, 0, "k")->obj->lent);
 	assert_int_equal(1, node(f, 1)->borrowed);
 	assert_count(0, f, 1, fetch_bytes);
-	/* Gone from the pool: given back, but readable while it is open. */
+	/* Removed from the pool: the descriptor is returned, but the object
+	 * stays readable while it is open. */
 	o->users++;
 	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
 	run_until(f, o->state == NODE_DROPPED);
@@ -236,7 +237,8 @@ static void a_borrowed_object_is_asked_back_for_room(void **state)
 	pool_node_claim_end(node(f, 0), 16 * MIB);
 }
 
-/* Each costs a descriptor: beyond so many, objects are copied. */
+/* Each borrowed object uses a descriptor: beyond the limit, objects are
+ * copied. */
 static void so_many_are_borrowed_others_are_copied(void **state)
 {
 	struct fixture *f = *state;
@@ -290,13 +292,14 @@ static void what_is_lent_with_a_wrong_sum_is_not_read(void **state)
 	assert_int_equal(-ENOENT, want(f, 1, "k", &o));
 	assert_count(1, f, 1, bad_sums);
 	assert_int_equal(0, node(f, 1)->borrowed);
-	/* Given back: else it could not be evicted there any more. */
+	/* The descriptor was returned, so that the holder can evict the
+	 * object. */
 	run_until(f, find(f, 0, "k")->obj->lent == 0);
 	assert_readable(f, 1, "right", 100000, 2);
 	assert_int_equal(1, node(f, 1)->borrowed);
 }
 
-/* How many files of node i's store are kept aside. */
+/* Number of files in quarantine in node i's store. */
 static unsigned int kept_aside(struct fixture *f, int i)
 {
 	const char *dir = pool_store_path(pool_node_store(node(f, i)));
@@ -326,12 +329,12 @@ static void a_holder_is_told_of_damage_and_withdraws_its_copy(void **state)
 	assert_int_equal(-ENOENT, want(f, 1, "small", &o));
 	assert_int_equal(-ENOENT, want(f, 1, "large", &o));
 	assert_count(2, f, 1, doubts_reported);
-	/* There are no others: the names go. */
+	/* There are no other copies: the names are removed. */
 	run_until(f, !find(f, 0, "small") && !find(f, 1, "small"));
 	run_until(f, !find(f, 0, "large") && !find(f, 1, "large"));
 	assert_count(2, f, 0, damaged);
 	assert_int_equal(1, kept_aside(f, 0)); /* one is too large */
-	/* Of the third it is not true, and not looked into again. */
+	/* The third copy is right; a second report does not verify it again. */
 	pool_node_doubt(node(f, 0), find(f, 0, "whole")->obj);
 	run_until(f, node(f, 0)->c.doubts_unfounded.v == 1);
 	pool_node_doubt(node(f, 0), find(f, 0, "whole")->obj);
@@ -342,7 +345,7 @@ static void a_holder_is_told_of_damage_and_withdraws_its_copy(void **state)
 	assert_readable(f, 1, "whole", 100000, 3);
 }
 
-/* Short or gone: found out before it is sent. */
+/* A short or missing file is detected before it is sent. */
 static void a_file_that_is_cut_or_missing_is_withdrawn(void **state)
 {
 	static const char *const names[] = { "cut", "missing" };
@@ -364,8 +367,8 @@ static void a_file_that_is_cut_or_missing_is_withdrawn(void **state)
 	assert_int_equal(1, kept_aside(f, 0));
 }
 
-/* Pieces come from both holders of a large object: but not from one that stood
- * still just now, on a busy machine. */
+/* Reads a large object in pieces from both holders. (A holder that was delayed
+ * on a busy machine is left out: retried until both sent pieces.) */
 static void read_from_both(struct fixture *f, int i, const char *name,
 			   uint64_t size, uint32_t seed)
 {
@@ -383,7 +386,7 @@ static void read_from_both(struct fixture *f, int i, const char *name,
 	fail_msg("no holder's bytes were wrong");
 }
 
-/* Then from one of them. */
+/* Then it is read from one of them. */
 static void a_reader_finds_the_holder_whose_copy_is_right(void **state)
 {
 	static const char *const names[] = { "first-bad", "second-bad" };
@@ -401,7 +404,7 @@ static void a_reader_finds_the_holder_whose_copy_is_right(void **state)
 	for (int i = 0; i < 2; i++) {
 		damage(f, i, find(f, i, names[i])->obj);
 		read_from_both(f, 2, names[i], size, 5);
-		/* And there are two copies again. */
+		/* Repair makes a second copy again. */
 		run_until(f, node(f, i)->c.damaged.v == 1);
 		run_until(f, node(f, 0)->c.replicated.v +
 					     node(f, 1)->c.replicated.v +
@@ -413,7 +416,8 @@ static void a_reader_finds_the_holder_whose_copy_is_right(void **state)
 	assert_count(1, f, 1, damaged);
 }
 
-/* A start finds it, the first open finds it damaged: another has it. */
+/* The copy was damaged while the node was down. The first open detects that and
+ * fetches another copy. */
 static void a_damaged_copy_of_our_own_is_fetched_instead(void **state)
 {
 	struct fixture *f = *state;
@@ -451,7 +455,7 @@ static void what_is_in_doubt_is_read_by_nobody_before_it_is_checked(
 	assert_count(1, f, 0, bad_sums);
 }
 
-/* However many peers have doubts of however much. */
+/* The number of doubts in work is bounded, however many peers report. */
 static void doubts_are_bounded(void **state)
 {
 	struct fixture *f = *state;
@@ -501,7 +505,7 @@ int main(int argc, char **argv)
 		T(doubts_are_bounded),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,8 @@ static void on_object_gone(void *arg, struct node_object *obj)
 
 	(void)obj;
 	t->object_gone++;
-	/* Its file goes next, which takes long: may others ask? */
+	/* Removing the file takes long: is `names` unlocked for queries
+	 * meanwhile? */
 	if (!names)
 		return;
 	if (pthread_rwlock_tryrdlock(&names->lock) == 0)
@@ -273,7 +274,7 @@ int setup(void **state)
 	f->opts.store_size = STORE_SIZE;
 	f->opts.mount = true;
 	f->opts.movers = 1;
-	f->opts.deadline_ms = 5000; /* nothing is slow but what is to be */
+	f->opts.deadline_ms = 5000; /* beyond any delay */
 	f->port_fd = hold_port(&f->opts.masters.at[0]);
 	*state = f;
 	return 0;

@@ -1,5 +1,5 @@
-/* Full stores: puts and reads that have the headroom and nothing else, and what
- * moves to another store (pool/node/space.c, fetch_room.c). */
+/* Full stores: puts and reads for which only headroom is left, and objects that
+ * move to another store (pool/node/space.c, fetch_room.c). */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 /* ---- puts that pass through ---- */
 
-/* What node 0 knows of node 1. */
+/* Does node 0 know that node 1 has space? */
 static bool room_elsewhere_known(struct fixture *f)
 {
 	const struct node_member *m =
@@ -20,7 +20,7 @@ static bool room_elsewhere_known(struct fixture *f)
 	       m->capacity - m->used >= 8 * MIB;
 }
 
-/* Room for a put on node i: 0 or -errno. It is not claimed afterwards. */
+/* Claims space for a put on node i, and ends the claim: 0 or -errno. */
 static int claim_to_put(struct fixture *f, int i, uint64_t bytes,
 			unsigned int timeout_ms)
 {
@@ -37,7 +37,7 @@ static int claim_to_put(struct fixture *f, int i, uint64_t bytes,
 	return rc < 0 ? rc : 0;
 }
 
-/* Node 0 is full of k, of 26 MiB, and knows that node 1 has room. */
+/* Node 0 is full with k, of 26 MiB, and knows that node 1 has space. */
 static void fill_one(struct fixture *f)
 {
 	start_pool(f, 2);
@@ -53,18 +53,18 @@ static void a_put_passes_through_where_nothing_may_go(void **state)
 
 	fill_one(f);
 	pin(f, 0, "k");
-	/* What is no put stays out. */
+	/* Only puts may use the headroom. */
 	assert_int_equal(0, claim(f, &t, 8 * MIB, 0));
 	run_until(f, t.done);
 	assert_int_equal(-ENOSPC, t.status);
 	assert_int_equal(0, claim_to_put(f, 0, 8 * MIB, 0));
 	assert_count(1, f, 0, claims_through);
-	/* It is moved, and k stays. */
+	/* The new object moves to node 1, and k stays. */
 	publish(f, 0, "l", 8 * MIB, 2);
 	run_until(f, known(f, 1, "l") && !find(f, 0, "l")->obj);
 	assert_readable(f, 1, "l", 8 * MIB, 2);
 	assert_non_null(find(f, 0, "k")->obj);
-	/* With no room there either it is refused. */
+	/* Without space on node 1 a put is refused. */
 	publish(f, 1, "a", 20 * MIB, 3);
 	pin(f, 1, "a");
 	pin(f, 1, "l");
@@ -90,7 +90,7 @@ static bool has_copy(struct fixture *f, int i, const char *name)
 	return e && e->obj && e->obj->counted;
 }
 
-/* The pool is as large as all its stores, for what is pinned, too. */
+/* Pinned objects can use all stores of the pool. */
 static void what_is_pinned_does_not_stay_in_the_headroom(void **state)
 {
 	struct fixture *f = *state;
@@ -118,7 +118,7 @@ static uint64_t used(struct fixture *f, int i)
 	return sp.used;
 }
 
-/* The other one has room for two of those that are pinned, and not for l. */
+/* Node 1 has space for two of the pinned objects, and not for l. */
 static void what_nobody_has_room_for_is_not_evicted_for_that(void **state)
 {
 	const struct node_member *m;
@@ -144,7 +144,7 @@ static void what_nobody_has_room_for_is_not_evicted_for_that(void **state)
 	}
 }
 
-/* Only that is written into the headroom which others will take. */
+/* A put may use the headroom only if another node will take the object. */
 static void what_stays_here_does_not_pass_through(void **state)
 {
 	struct fixture *f = *state;
@@ -163,7 +163,7 @@ static void what_stays_here_does_not_pass_through(void **state)
 	run_until(f, t.done);
 	assert_int_equal(-ENOSPC, t.status);
 	pool_node_writer_closed(node(f, 0), o);
-	/* A node that is being emptied takes nothing. */
+	/* A draining node takes no objects. */
 	assert_int_equal(0, master_drain(f->master, "node1", MASTER_DRAIN_BEGIN,
 					 &json, &text));
 	json_decref(json);
@@ -192,7 +192,7 @@ static void a_client_holds_no_more_than_its_buffer(void **state)
 	close_whole(f, 1, o);
 }
 
-/* Two stores of 32 MiB, full: one object on the first, two on the other. */
+/* Two full stores of 32 MiB: node 0 has one object, node 1 has two. */
 static void fill_both(struct fixture *f)
 {
 	start_pool(f, 2);
@@ -203,7 +203,8 @@ static void fill_both(struct fixture *f)
 	run_until(f, find(f, 0, "a") && find(f, 0, "b"));
 }
 
-/* Else it takes it for what may be evicted, as no store has room. */
+/* Without the rule, the master would permit eviction, because no store has
+ * space. */
 static void the_master_hears_a_rule_before_what_it_keeps_is_offered(
 	void **state)
 {
@@ -211,14 +212,14 @@ static void the_master_hears_a_rule_before_what_it_keeps_is_offered(
 
 	fill_both(f);
 	rule_of_all(f, "user.kvpool.class", "noevict");
-	/* What we know of it is old. */
+	/* What node 0 knows of node 1 is outdated. */
 	node(f, 0)->members[node(f, 1)->index].used = 0;
 	(void)claim_to_put(f, 0, 20 * MIB, 500);
 	run_for(f, 3 * HEARTBEAT_MS);
 	assert_readable(f, 0, "k", 26 * MIB, 1);
 }
 
-/* What a peer has open might go at any time, but need not. */
+/* An object that a peer has open may become evictable at any time, or not. */
 static void a_put_does_not_fail_because_peers_have_all_open(void **state)
 {
 	struct fixture *f = *state;
@@ -234,7 +235,7 @@ static void a_put_does_not_fail_because_peers_have_all_open(void **state)
 
 /* ---- reads ---- */
 
-/* Opened, and read: it stays that long. */
+/* Opens and reads the object; it is in use until then. */
 static void open_start(struct fixture *f, int i, const char *name,
 		       struct test_want *t)
 {
@@ -254,8 +255,8 @@ static void assert_opened(struct fixture *f, int i, struct test_want *t,
 	node_kick(node(f, i));
 }
 
-/* All is pinned: there is no room for a copy that counts, and some of the
- * headroom for what is read. */
+/* All objects are pinned. There is no space for a counted copy, but the
+ * headroom suffices for reading. */
 static void what_is_ordered_to_where_there_is_no_room_can_be_read(void **state)
 {
 	static const char *const names[] = { "k", "l", "a", "b", "c" };
@@ -270,12 +271,12 @@ static void what_is_ordered_to_where_there_is_no_room_can_be_read(void **state)
 	run_for(f, 3 * HEARTBEAT_MS);
 	order_copy(f, 1, 0, "l");
 	assert_non_null(find(f, 1, "l")->fetch);
-	open_start(f, 1, "l", &a); /* while that waits */
+	open_start(f, 1, "l", &a); /* while the ordered copy waits */
 	open_start(f, 1, "l", &b);
 	assert_opened(f, 1, &a, 4 * MIB, 4);
 	assert_opened(f, 1, &b, 4 * MIB, 4);
 	assert_count(1, f, 1, replicate_failures);
-	/* Each of the other's, one after another and at once. */
+	/* Reads node 1's objects, one after another and two at once. */
 	open_start(f, 0, "a", &a);
 	assert_opened(f, 0, &a, 13 * MIB, 2);
 	open_start(f, 0, "c", &a);
@@ -299,8 +300,8 @@ static void what_is_read_costs_no_copy_that_counts(void **state)
 	o = w.obj;
 	assert_bytes(f, 0, o, 13 * MIB, 2);
 	assert_count(1, f, 0, claims_passing);
-	/* The store is over its size, and stays so while it is in use; who
-	 * writes does not wait for that. */
+	/* The store exceeds its size for as long as the object is in use;
+	 * writers do not wait for that. */
 	run_for(f, 100);
 	assert_int_equal(NODE_HELD, o->state);
 	assert_int_equal(1, claim(f, &t, MIB, 0));
@@ -329,7 +330,7 @@ int main(int argc, char **argv)
 		T(what_is_read_costs_no_copy_that_counts),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Which names are temporaries, and what size to expect of a new file
+/* Which names are temporary, and the expected size of a new file
  * (pool/node/learn.c). */
 #include "tests/lib/unit.h"
 
@@ -70,7 +70,7 @@ static void a_name_ends_where_its_length_says(void **state)
 /* ---- sizes ---- */
 
 struct fixture {
-	struct pool_node n; /* of which only the tree and `learn` are used */
+	struct pool_node n; /* only the tree and `learn` are used */
 };
 
 static int setup(void **state)
@@ -159,13 +159,13 @@ static void sizes_that_settle_are_believed_again(void **state)
 	int i;
 
 	written(f, "a/1", 5 * MIB);
-	written(f, "a/2", MIB); /* the size changed: varied for a while */
+	written(f, "a/2", MIB); /* different size: no prediction for a while */
 	for (i = 0; i < 7; i++)
 		written(f, "a/2", MIB);
 	assert_true(node_learn_predict(&f->n, dir(f, "a")) > MIB);
 	written(f, "a/2", MIB);
 	assert_int_equal(MIB, node_learn_predict(&f->n, dir(f, "a")));
-	/* Nor is the largest of before remembered. */
+	/* The largest earlier size is not remembered. */
 	written(f, "a/3", 2 * MIB);
 	assert_int_equal(4 * MIB, node_learn_predict(&f->n, dir(f, "a")));
 }
@@ -189,9 +189,9 @@ static void an_empty_directory_takes_its_nearest_ancestor_of_one_mind(
 
 	written(f, "m/1", 2 * MIB);
 	assert_int_equal(2 * MIB, node_learn_predict(&f->n, dir(f, "m/a/b")));
-	/* ... and the root and the whole mount know of it as well */
+	/* the root and the whole mount have learned it as well */
 	assert_int_equal(2 * MIB, node_learn_predict(&f->n, dir(f, "o/p")));
-	/* A nearer one goes before one above. */
+	/* A nearer directory takes precedence. */
 	written(f, "m/k/1", 4 * KIB);
 	assert_int_equal(4 * KIB, node_learn_predict(&f->n, dir(f, "m/k/x")));
 }
@@ -205,7 +205,7 @@ static void an_ancestor_of_varied_sizes_predicts_nothing_for_others(
 	written(f, "m/b/1", 2 * MIB);
 	assert_int_equal(0, node_learn_predict(&f->n, dir(f, "m/c")));
 	assert_int_equal(0, node_learn_predict(&f->n, dir(f, "o")));
-	/* Siblings with a history of their own keep it. */
+	/* Siblings with a history of their own use it. */
 	assert_int_equal(64 * KIB, node_learn_predict(&f->n, dir(f, "m/a")));
 	assert_int_equal(2 * MIB, node_learn_predict(&f->n, dir(f, "m/b")));
 }
@@ -222,7 +222,7 @@ static void directories_deeper_than_the_bound_still_learn(void **state)
 	written(f, path, MIB);
 	path[strlen(path) - strlen("/file")] = '\0';
 	assert_int_equal(MIB, node_learn_predict(&f->n, dir(f, path)));
-	/* The root was too far up, the mount as a whole was told. */
+	/* The root is too many levels up, but the mount as a whole learns. */
 	assert_int_equal(0, pool_node_root(&f->n)->learn.count);
 	assert_int_equal(MIB, node_learn_predict(&f->n, dir(f, "other")));
 }

@@ -1,4 +1,4 @@
-/* Renames, unlinks and directories, as this node and another one show them
+/* Renames, unlinks and directories, as this and another node show them
  * (pool/node/name.c, entry.c). */
 #include "tests/lib/unit.h"
 
@@ -64,7 +64,7 @@ static void a_rename_replaces_what_is_there_unless_told_not_to(void **state)
 	run_until(f, find(f, 1, "k") && find(f, 1, "k")->size == 2000);
 	assert_readable(f, 1, "k", 2000, 2);
 
-	/* A held one over a held one. */
+	/* A published file over a published one. */
 	publish(f, 0, "other", 3000, 3);
 	assert_int_equal(0, rename_to(f, 0, "other", "k", false));
 	run_until(f, is_published(f, 0, "k"));
@@ -100,8 +100,8 @@ static void an_unlinked_name_is_hidden_at_once_and_stays_away(void **state)
 	run_until(f, find(f, 0, "k"));
 }
 
-/* It is sent, and not answered. (Where the machine stood still, one turn may bring
- * both: then it is put again.) */
+/* A put whose publication is in flight. (On a stalled machine one turn may
+ * handle the ack, too: then it is put again.) */
 static struct node_entry *put_on_its_way(struct fixture *f,
 					 struct node_dirent *d, const char *k)
 {
@@ -131,7 +131,7 @@ static void unlinking_what_the_master_is_about_to_name_removes_it(
 	assert_int_equal(-EAGAIN, pool_node_unseal(node(f, 0), e->own));
 	assert_int_equal(0, pool_node_unlink(node(f, 0), e));
 	assert_null(find(f, 0, "k"));
-	/* The feed may name it before the unlink is answered. */
+	/* The feed may list the name before the unlink is acked. */
 	feed_names(f, 0, name, 1ull << POOL_GEN_SEQ_BITS | 1);
 	assert_null(find(f, 0, "k"));
 	assert_int_equal(0, f->m[0].told.appeared);
@@ -139,14 +139,14 @@ static void unlinking_what_the_master_is_about_to_name_removes_it(
 			     pool_list_empty(&node(f, 0)->ops_waiting) &&
 			     (assert_null(find(f, 0, "k")), true));
 	run_until(f, !known(f, 0, "k"));
-	/* Nor is it anywhere after what comes later has been seen. */
+	/* Nor after a later change has been seen. */
 	publish(f, 0, "later", 10, 2);
 	run_until(f, find(f, 1, "later"));
 	assert_null(find(f, 1, "k"));
 }
 
-/* Each time while the master is about to name it, and before it has answered the
- * time before. */
+/* Each unlink comes while the publication is in flight, some of them before the
+ * earlier ones are acked. */
 static void what_is_unlinked_again_and_again_does_not_come_back(void **state)
 {
 	struct fixture *f = *state;
@@ -156,7 +156,7 @@ static void what_is_unlinked_again_and_again_does_not_come_back(void **state)
 	for (unsigned int i = 0; i < 100; i++) {
 		put(f, 0, "k", 100, i);
 		e = find(f, 0, "k");
-		/* On a busy machine one turn may bring the answer, too. */
+		/* on a busy machine one turn may handle the ack, too */
 		run_until(f, !e->own || (e->own->state == NODE_PENDING &&
 					 node_op_sent(node(f, 0), e->own)));
 		assert_int_equal(0, pool_node_unlink(node(f, 0), e));
@@ -169,8 +169,8 @@ static void what_is_unlinked_again_and_again_does_not_come_back(void **state)
 	run_until(f, !known(f, 0, "k"));
 }
 
-/* The master may have it, and names it until it has looked through what a node
- * that came back still has. */
+/* The master may have the file, and lists it until a patrol after the node's
+ * return. */
 static void unlinking_what_was_sent_before_a_cut_is_told_the_master(
 	void **state)
 {
@@ -193,7 +193,7 @@ static void unlinking_what_was_sent_before_a_cut_is_told_the_master(
 	run_until(f, !known(f, 0, "k"));
 }
 
-/* The same of a name that it was renamed from: nothing keeps its directory. */
+/* The same for the old name of a rename; its directory can be removed. */
 static void renaming_what_the_master_is_about_to_name_hides_the_old_name(
 	void **state)
 {
@@ -213,7 +213,7 @@ static void renaming_what_the_master_is_about_to_name_hides_the_old_name(
 					     pool_node_root(node(f, 0)), "to",
 					     2, false, &to));
 	pool_node_tidy(node(f, 0), &e->e);
-	/* The feed may name it before the unlink is answered. */
+	/* The feed may list the name before the unlink is acked. */
 	feed_names(f, 0, name, 1ull << POOL_GEN_SEQ_BITS | 1);
 	assert_null(find_in(f, 0, d, "k"));
 	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
@@ -223,7 +223,7 @@ static void renaming_what_the_master_is_about_to_name_hides_the_old_name(
 	assert_readable(f, 1, "to", 1000, 1);
 }
 
-/* Its tombstone is on the owner's account. */
+/* The tombstone counts for the owner's account. */
 static void the_owner_of_what_was_never_published_is_told_the_master(
 	void **state)
 {
@@ -232,7 +232,7 @@ static void the_owner_of_what_was_never_published_is_told_the_master(
 
 	start_pool(f, 1);
 	map = &f->master->map;
-	publish(f, 0, "k", 1000, 1); /* a generation that this node has seen */
+	publish(f, 0, "k", 1000, 1); /* a generation is seen */
 	put(f, 0, "l", 1000, 1);
 	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "l")));
 	run_until(f, master_map_tomb_gen(map, "l", 1));
@@ -263,7 +263,7 @@ static void the_rule_unlink_node_hides_a_name_here_only(void **state)
 	e = find(f, 0, "k");
 	assert_non_null(e);
 	assert_readable(f, 0, "k", 1000, 1);
-	/* A new generation is another matter. */
+	/* A newer generation is shown. */
 	publish(f, 0, "k", 1000, 2);
 	run_until(f, find(f, 1, "k"));
 }
@@ -304,8 +304,7 @@ static void directories_come_and_go_on_both_nodes(void **state)
 	assert_int_equal(1, f->m[0].told.dir_gone);
 }
 
-/* A name below may have been told to be gone once more, later than its
- * directory was. */
+/* The feed may repeat the removal of a name after that of its directory. */
 static void a_directory_goes_before_the_names_that_were_in_it(void **state)
 {
 	static const struct node_attr attr = { .mode = 0750 };
@@ -331,7 +330,8 @@ static void a_directory_goes_before_the_names_that_were_in_it(void **state)
 	assert_false(known(f, 1, "d"));
 }
 
-/* ... but not what is only here: it will make the directory again. */
+/* A file that is only on this node keeps its directory: it will create it
+ * again. */
 static void a_directory_with_what_is_being_written_stays(void **state)
 {
 	static const struct node_attr attr = { .mode = 0750 };
@@ -384,7 +384,7 @@ static void removed_directories_go_with_the_last_file_below(void **state)
 	struct node_object *o = written_in_a_removed_directory(f);
 	struct pool_entry *k = &o->entry->e;
 
-	node_object_ref(o); /* the open handle's */
+	node_object_ref(o); /* reference of the open handle */
 	assert_int_equal(0, pool_node_unlink(node(f, 1), node_file(k)));
 	pool_node_tidy(node(f, 1), k);
 	assert_null(there(f, 1, "d"));
@@ -408,8 +408,8 @@ static void removed_directories_come_back_with_a_file_below(void **state)
 
 /* ---- names of both kinds ---- */
 
-/* Both have made the name at the same time, one of them a directory that it has
- * removed since: the other's file shows. */
+/* Two nodes create the name at the same time, one of them a directory that it
+ * has removed since: the other's file is shown. */
 static void a_directory_removed_where_a_file_won_does_not_come_back(
 	void **state)
 {
@@ -427,8 +427,8 @@ static void a_directory_removed_where_a_file_won_does_not_come_back(
 	run_until(f, find(f, 0, "r"));
 }
 
-/* What was unlinked here is hidden until the feed says that it is gone. That there
- * is a directory says it, too: no other picture is asked for. */
+/* A file unlinked here is hidden until the feed reports its removal. A
+ * directory of that name reports it, too, without another picture. */
 static void a_hidden_file_gives_way_to_a_directory(void **state)
 {
 	struct fixture *f = *state;
@@ -446,8 +446,7 @@ static void a_hidden_file_gives_way_to_a_directory(void **state)
 	assert_count(1, f, 0, feed_resyncs);
 }
 
-/* The directory was there before: that the master has the file now, perhaps
- * instead of another node's, decides. */
+/* The master's ack of the file decides: the directory in the feed is older. */
 static void a_file_on_its_way_stays_where_a_directory_was(void **state)
 {
 	struct fixture *f = *state;
@@ -493,7 +492,7 @@ int main(int argc, char **argv)
 		T(a_file_on_its_way_stays_where_a_directory_was),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* The queue of changes that wait for the master: which are merged, which keep
- * their order, and whose share they take (pool/node/ops.c, outbox.c). */
+/* The queue of changes for the master: which changes are merged, which keep
+ * their order, and whose share of the queue they use (pool/node/ops.c,
+ * outbox.c). */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@ static size_t merged(struct fixture *f)
 	return pool_counter_value(&node(f, 0)->c.ops_merged);
 }
 
-/* The changes that wait, as kind and path: "SETATTR k, MKDIR d". */
+/* The queued changes, as kind and path: "SETATTR k, MKDIR d". */
 static const char *queue_of(struct fixture *f)
 {
 	static const char *const kinds[] = { "PUBLISH", "UNLINK", "MKDIR",
@@ -53,7 +54,7 @@ static int set_time(struct fixture *f, struct pool_entry *e, uint64_t ns)
 	return pool_node_setattr(node(f, 0), e, POOL_SET_MTIME, &a, NULL);
 }
 
-/* Two nodes, and an empty directory that both know. */
+/* Two nodes, which both know an empty directory. */
 static struct pool_entry *start_with_dir(struct fixture *f)
 {
 	static const struct node_attr attr = { .mode = 0755 };
@@ -67,7 +68,7 @@ static struct pool_entry *start_with_dir(struct fixture *f)
 	return &d->d.e;
 }
 
-/* Both nodes have what the master has. */
+/* Both mirrors equal the master's map. */
 static void assert_mirrors_agree(struct fixture *f, const char *name)
 {
 	struct pool_entry *a, *b;
@@ -99,7 +100,7 @@ static void a_loop_of_changes_leaves_one_of_each_attribute(void **state)
 	}
 	assert_int_equal(1, node(f, 0)->nops);
 	assert_int_equal(LOOP, merged(f));
-	/* By turns, as a program does that restores attributes. */
+	/* Alternating changes, as by a program that restores attributes. */
 	for (int k = 0; k <= LOOP; k++) {
 		snprintf(value, sizeof(value), "%d", k % 10);
 		assert_int_equal(0, set_mode(f, d, k % 2 ? 0711 : 0700));
@@ -140,7 +141,7 @@ static void what_is_set_and_removed_is_merged_by_name(void **state)
 	assert_false(has_xattr(d, "user.old", "1"));
 	assert_false(has_xattr(d, "user.old", "2"));
 	assert_false(has_xattr(d, "user.a", "1"));
-	/* Removed, and set again. */
+	/* Removed and set again: one change. */
 	d = there(f, 0, "d");
 	assert_int_equal(0, set_xattr(f, 0, d, "user.b", NULL));
 	assert_int_equal(0, set_xattr(f, 0, d, "user.b", "2"));
@@ -149,7 +150,7 @@ static void what_is_set_and_removed_is_merged_by_name(void **state)
 	assert_true(has_xattr(there(f, 1, "d"), "user.b", "2"));
 }
 
-/* What the master has of a directory. */
+/* Does the directory have this xattr on the master? */
 static bool master_has_xattr(struct fixture *f, const char *path,
 			     const char *name, const char *value)
 {
@@ -163,7 +164,7 @@ static bool master_has_xattr(struct fixture *f, const char *path,
 	return v && len == strlen(value) && memcmp(v, value, len) == 0;
 }
 
-/* An xattr that the master refuses takes no other one with it. */
+/* An xattr that the master refuses does not affect others. */
 static void each_xattr_is_refused_alone(void **state)
 {
 	struct fixture *f = *state;
@@ -184,7 +185,8 @@ static void each_xattr_is_refused_alone(void **state)
 	assert_int_equal(0700, master_map_dir(&f->master->map, "d", 1)->mode);
 }
 
-/* The room that one takes is that which the other had. */
+/* A growing xattr needs the space that another one frees: it must not be merged
+ * into an earlier change. */
 static void what_grows_does_not_pass_what_makes_room_for_it(void **state)
 {
 	struct fixture *f = *state;
@@ -198,7 +200,7 @@ static void what_grows_does_not_pass_what_makes_room_for_it(void **state)
 	assert_int_equal(0, set_xattr(f, 0, d, "user.b", NULL));
 	assert_int_equal(0, set_xattr(f, 0, d, "user.a", big));
 	assert_int_equal(3, node(f, 0)->nops);
-	/* It shrinks again: then in its place. */
+	/* A value that shrinks is merged into the earlier change. */
 	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "2"));
 	assert_int_equal(0, set_xattr(f, 0, d, "user.a", big));
 	assert_int_equal(3, node(f, 0)->nops);
@@ -227,8 +229,8 @@ static void other_names_changes_keep_their_order(void **state)
 	assert_false(known(f, 1, "e"));
 }
 
-/* Elsewhere nobody looks into the directory while it still has what was removed
- * before it was opened to all. */
+/* When the directory is opened to all, files removed before must not be visible
+ * on other nodes any more. */
 static void a_mode_does_not_pass_what_says_who_may_read(void **state)
 {
 	struct fixture *f = *state;
@@ -242,7 +244,7 @@ static void a_mode_does_not_pass_what_says_who_may_read(void **state)
 	assert_int_equal(0, set_mode(f, d, 0777));
 	assert_string_equal("SETATTR d, RMDIR d/e, SETATTR d", queue_of(f));
 	run_until(f, all_answered(f, 0));
-	/* So of another's mode. */
+	/* The same for the mode of another directory. */
 	assert_int_equal(0, mkdir_in(f, 0, node_dir(d), "e", &e));
 	run_until(f, all_answered(f, 0));
 	assert_int_equal(0, set_mode(f, d, 0700));
@@ -252,7 +254,8 @@ static void a_mode_does_not_pass_what_says_who_may_read(void **state)
 	assert_mirrors_agree(f, "d");
 }
 
-/* Nor does an xattr pass a change of who pays for it. */
+/* An xattr must not move before a change of the owner, who is charged for
+ * it. */
 static void an_owner_is_not_passed(void **state)
 {
 	static const struct node_attr to = { .uid = USER };
@@ -279,7 +282,8 @@ static void what_was_sent_is_not_changed(void **state)
 	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "3"));
 	assert_int_equal(2, node(f, 0)->nops);
 	assert_int_equal(1, merged(f));
-	/* Nor is what may have been executed, after a cut. */
+	/* Changes that may have been executed before a disconnect are not
+	 * merged into. */
 	node_ops_send(node(f, 0));
 	stop_master(f);
 	run_until(f, !is_up(f, 0));
@@ -318,7 +322,7 @@ static void a_barrier_waits_for_what_was_merged_before_it(void **state)
 	assert_true(has_xattr(there(f, 1, "d"), "user.a", "2"));
 }
 
-/* A name that goes takes its attributes along; one that comes has its own. */
+/* A removed name loses its attributes; a new one has its own. */
 static void a_change_of_the_name_is_not_passed(void **state)
 {
 	struct fixture *f = *state;
@@ -342,7 +346,8 @@ static void a_change_of_the_name_is_not_passed(void **state)
 	assert_true(has_xattr(there(f, 1, "e"), "user.b", "2"));
 }
 
-/* The same of a file: removed, and published anew or under another name. */
+/* The same for a file that is removed, or published again or under another
+ * name. */
 static void a_publication_of_the_name_is_not_passed(void **state)
 {
 	struct fixture *f = *state;
@@ -378,7 +383,7 @@ static void a_publication_of_the_name_is_not_passed(void **state)
 
 /* ---- shares of the queue ---- */
 
-/* Names that are never the same again cannot be merged. */
+/* Changes of ever different xattrs cannot be merged. */
 static void one_name_has_no_more_than_its_share_of_changes(void **state)
 {
 	struct fixture *f = *state;
@@ -399,7 +404,7 @@ static void one_name_has_no_more_than_its_share_of_changes(void **state)
 	assert_count(1, f, 0, ops_refused);
 	assert_int_equal(0, mkdir_top(f, 0, "e", &other));
 	assert_int_equal(0, set_xattr(f, 0, &other->d.e, "user.a", "1"));
-	/* What is merged needs no room. */
+	/* A merged change needs no place in the queue. */
 	snprintf(name, sizeof(name), "user.%d", NODE_PATH_CHANGES_MAX - 1);
 	assert_int_equal(0, set_xattr(f, 0, d, name, "1"));
 	run_until(f, all_answered(f, 0));
@@ -407,7 +412,8 @@ static void one_name_has_no_more_than_its_share_of_changes(void **state)
 	assert_mirrors_agree(f, "d");
 }
 
-/* A user fills his share of the queue; others and root still have theirs. */
+/* A user fills his share of the queue; other users and root still have
+ * theirs. */
 static void one_user_has_no_more_than_his_share_of_changes(void **state)
 {
 	struct fixture *f = *state;
@@ -435,7 +441,7 @@ static void one_user_has_no_more_than_his_share_of_changes(void **state)
 	assert_int_equal(0, node(f, 0)->changers.used.dirs);
 }
 
-/* USER makes directories dN until his share of the queue is full. */
+/* USER creates directories dN until the user's share of the queue is full. */
 static void fill_share(struct fixture *f, unsigned int queue)
 {
 	struct node_dirent *d;
@@ -451,8 +457,8 @@ static void fill_share(struct fixture *f, unsigned int queue)
 	assert_int_equal(queue / 4, node(f, 0)->nops);
 }
 
-/* Root changes, removes and renames what is a user's whose share is full. The
- * user, what is root's: it takes his share, not root's. */
+/* Root can change, remove and rename files of a user whose share is full. The
+ * user's changes of root's files count against the user's share. */
 static void a_change_takes_the_share_of_its_caller(void **state)
 {
 	struct fixture *f = *state;
@@ -493,7 +499,7 @@ static void a_change_takes_the_share_of_its_caller(void **state)
 	assert_non_null(there(f, 0, "k2"));
 }
 
-/* Also of one name's changes, and of a queue full of publications. */
+/* Also for changes of one name, and when publications fill the queue. */
 static void the_last_eighth_of_a_queue_is_root_s(void **state)
 {
 	struct fixture *f = *state;
@@ -516,7 +522,7 @@ static void the_last_eighth_of_a_queue_is_root_s(void **state)
 	assert_int_equal(0, set_mode(f, &d->d.e, 0700));
 	pool_node_caller(node(f, 0), NODE_NO_CALLER);
 	run_until(f, all_answered(f, 0));
-	node(f, 0)->nops += NODE_OPS_MAX / 8 * 7; /* as if so many waited */
+	node(f, 0)->nops += NODE_OPS_MAX / 8 * 7; /* as if queued */
 	assert_int_equal(-EAGAIN, mkdir_top(f, 0, "e", &e));
 	pool_node_caller(node(f, 0), 0);
 	assert_int_equal(0, set_mode(f, &d->d.e, 0711));
@@ -527,7 +533,7 @@ static void the_last_eighth_of_a_queue_is_root_s(void **state)
 
 /* ---- what is sent ---- */
 
-/* The master is told by whose permission a name was removed. */
+/* The master gets the uid whose permission removed the name. */
 static void a_deletion_names_its_caller(void **state)
 {
 	struct fixture *f = *state;
@@ -550,7 +556,7 @@ static void a_deletion_names_its_caller(void **state)
 			 master_map_grave(&f->master->map, "l", 1)->account.kind);
 }
 
-/* Also of what is not published yet. */
+/* Also for a file that is not published yet. */
 static void a_rename_over_another_s_file_names_its_caller(void **state)
 {
 	static const struct node_attr to = { .uid = USER };
@@ -585,8 +591,8 @@ static void a_rename_over_another_s_file_names_its_caller(void **state)
 						   7)->account.kind);
 }
 
-/* More than one message takes, and the first one could not be sent: the order
- * stays. */
+/* More than fits one message, and sending the first one fails: the order is
+ * kept. */
 static void changes_that_could_not_be_sent_keep_their_order(void **state)
 {
 	static const struct node_attr attr = { .mode = 0755 };
@@ -634,7 +640,7 @@ int main(int argc, char **argv)
 		T(changes_that_could_not_be_sent_keep_their_order),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What the master names: publications, the same content again, and what is
- * replaced while its publication is in flight (pool/node/own.c, ops_done.c). */
+/* Publications: the same content again, and files replaced while their
+ * publication is in flight (pool/node/own.c, ops_done.c). */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ static void a_publication_that_is_refused_is_told_by_one_fsync(void **state)
 	assert_null(find(f, 0, "k"));
 	assert_int_equal(-EISDIR, pool_node_lost(root));
 	assert_int_equal(0, pool_node_lost(root));
-	/* One that a newer version has overtaken is replaced, not lost. */
+	/* A file that a newer version has overtaken was replaced, not lost. */
 	put(f, 0, "k", 1000, 1);
 	run_until(f, is_pending(f, 0, "k"));
 	o = find(f, 0, "k")->own;
@@ -98,7 +98,7 @@ static void a_new_generation_replaces_the_other_node_s_copy(void **state)
 	assert_int_equal(1, f->m[1].told.changed);
 	assert_int_equal(1, f->m[1].told.object_gone);
 	assert_readable(f, 1, "k", 2000, 2);
-	/* And back: the writer need not be the holder. */
+	/* And in the other direction: a node without a copy replaces it. */
 	publish(f, 1, "k", 3000, 3);
 	run_until(f, find(f, 0, "k") && find(f, 0, "k")->size == 3000);
 	assert_readable(f, 0, "k", 3000, 3);
@@ -122,7 +122,7 @@ static void what_a_client_writes_reaches_a_store(void **state)
 	run_until(f, find(f, 0, "k") && find(f, 0, "k")->obj &&
 			     find(f, 0, "k")->obj->counted);
 	assert_readable(f, 0, "k", 100000, 1);
-	run_until(f, e->obj && !e->obj->w); /* it may go from here now */
+	run_until(f, e->obj && !e->obj->w); /* this node may evict it now */
 	assert_false(e->obj->counted);
 }
 
@@ -152,7 +152,7 @@ static void the_same_content_is_no_new_generation(void **state)
 	assert_readable(f, 0, "k", 100000, 2);
 }
 
-/* The one who holds them has gone, and the master has not missed it yet. */
+/* The holder is dead, which the master has not noticed yet. */
 static void the_same_content_is_not_left_to_a_node_that_has_gone(void **state)
 {
 	struct fixture *f = *state;
@@ -162,7 +162,7 @@ static void the_same_content_is_not_left_to_a_node_that_has_gone(void **state)
 	publish(f, 0, "read", 100000, 1);
 	publish(f, 0, "unread", 100000, 2);
 	run_until(f, find(f, 1, "read") && find(f, 1, "unread"));
-	assert_readable(f, 1, "read", 100000, 1); /* a cached copy is here */
+	assert_readable(f, 1, "read", 100000, 1); /* makes a cached copy */
 	gen = find(f, 1, "read")->gen;
 	stop_node(f, 0);
 	put(f, 1, "read", 100000, 1);
@@ -177,7 +177,8 @@ static void the_same_content_is_not_left_to_a_node_that_has_gone(void **state)
 	assert_true(find(f, 1, "read")->obj->counted);
 }
 
-/* The same of a client: it keeps them until a store that is there has them. */
+/* The same for a client, which keeps the object until a living store has a
+ * copy. */
 static void a_clients_same_content_is_not_left_to_it_either(void **state)
 {
 	struct fixture *f = *state;
@@ -221,7 +222,7 @@ static void a_put_does_not_count_on_a_copy_in_doubt(void **state)
 	assert_readable(f, 0, "k", 100000, 1);
 }
 
-/* k is a, then b, then a again before the master has said what b was. */
+/* k is a, then b, then a again before b's publication is acked. */
 static void the_same_content_again_is_published_if_another_was_on_its_way(
 	void **state)
 {
@@ -244,8 +245,8 @@ static void the_same_content_again_is_published_if_another_was_on_its_way(
 
 /* ---- replaced on its way to the master ---- */
 
-/* k is b, on its way when it was replaced by an open file: the master has named
- * what is gone. Returns the open file (a ref), k's own. */
+/* k is b, whose publication was in flight when an open file replaced it; so the
+ * master has a removed version. Returns k's open file (with a reference). */
 static struct node_object *replaced_on_its_way(struct fixture *f, const char *k)
 {
 	struct node_object *open;
@@ -258,7 +259,7 @@ static struct node_object *replaced_on_its_way(struct fixture *f, const char *k)
 		put(f, 0, k, 1000, 2);
 		run_until(f, !e->own || (is_pending(f, 0, k) &&
 					 node_op_sent(node(f, 0), e->own)));
-	} while (!e->own); /* as put_on_its_way */
+	} while (!e->own); /* see put_on_its_way */
 	open = node_object_ref(create_in(f, 0, pool_node_root(node(f, 0)),
 					 "open.tmp", 0));
 	assert_int_equal(0, rename_to(f, 0, "open.tmp", k, false));
@@ -291,8 +292,8 @@ static void a_name_that_is_replaced_again_and_again_is_always_there(
 	assert_readable(f, 1, "k", 1000, 2);
 }
 
-/* The same bytes come again before the master has heard that it is to take them
- * back (late: before the feed says that it has, if that comes by itself). */
+/* The same bytes are put again before the master has received the UNLINK. late:
+ * before the feed reports the removal, if it does by itself. */
 static void what_is_being_taken_back_is_not_the_same_content(void **state)
 {
 	struct fixture *f = *state;
@@ -344,7 +345,7 @@ int main(int argc, char **argv)
 		T(what_is_being_taken_back_is_not_the_same_content),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Copies that the master orders and drops, and which of them count
+/* Copies that the master orders and drops, and which copies are counted
  * (pool/node/replicate.c, object.c, heat.c). */
 #include "tests/lib/unit.h"
 
@@ -16,7 +16,7 @@ static void a_copy_is_checked_before_it_counts_as_a_replica(void **state)
 
 	start_pool(f, 2);
 	publish_and_see(f, "k", 100000, 1);
-	assert_readable(f, 1, "k", 100000, 1); /* a cached copy is here */
+	assert_readable(f, 1, "k", 100000, 1); /* makes a cached copy */
 	o = find(f, 1, "k")->obj;
 	assert_false(o->counted);
 	damage(f, 1, o);
@@ -24,9 +24,9 @@ static void a_copy_is_checked_before_it_counts_as_a_replica(void **state)
 	order_copy(f, 1, 0, "k");
 	assert_false(o->counted);
 	run_until(f, find(f, 1, "k")->obj != o);
-	/* The holder's is right. */
+	/* The holder's copy is right. */
 	assert_readable(f, 1, "k", 100000, 1);
-	/* One that is found right counts when it is ordered again. */
+	/* A copy that was verified is counted when it is ordered again. */
 	o = find(f, 1, "k")->obj;
 	o->verified = false;
 	order_copy(f, 1, 0, "k");
@@ -36,7 +36,7 @@ static void a_copy_is_checked_before_it_counts_as_a_replica(void **state)
 	assert_true(o->counted);
 }
 
-/* The order to copy a new generation may come before the feed says so. */
+/* The order for a new generation may arrive before the feed lists it. */
 static void a_copy_that_was_ordered_replaces_what_the_mount_shows(void **state)
 {
 	struct fixture *f = *state;
@@ -57,13 +57,13 @@ static void a_copy_that_was_ordered_replaces_what_the_mount_shows(void **state)
 		publish(f, 0, "k", 1000 + i, 1 + i);
 		run_until(f, find(f, 1, "k")->gen == find(f, 0, "k")->gen &&
 				     find(f, 1, "k")->obj);
-		run_for(f, 30); /* the feed has said it, too */
+		run_for(f, 30); /* the feed lists it by now, too */
 		assert_int_equal(i, f->m[1].told.changed);
 	}
 	assert_readable(f, 1, "k", 1008, 9);
 }
 
-/* The master waits for it, and a client's put for the master. */
+/* The master waits for the answer, and a client's put waits for the master. */
 static void an_order_that_cannot_begin_is_answered(void **state)
 {
 	struct fixture *f = *state;
@@ -88,7 +88,8 @@ static void an_order_that_cannot_begin_is_answered(void **state)
 	assert_int_equal(-ESTALE, t.status);
 }
 
-/* Each with the node's figures would cost it more than the copies do. */
+/* One message for each, with the node's figures, would cost more than the
+ * copies. */
 static void what_becomes_of_many_orders_is_told_at_once(void **state)
 {
 	struct fixture *f = *state;
@@ -127,8 +128,9 @@ static bool counts(struct fixture *f, int i, const char *name)
 	return e && e->obj && e->obj->state == NODE_HELD && e->obj->counted;
 }
 
-/* A store has it, and an fsync is over, but two are wanted: the master goes on
- * naming the client, which must not let go of it in silence. */
+/* A store has a copy and an fsync has ended, but two copies are wanted. The
+ * master still lists the client as a holder, so the client must not evict its
+ * copy without asking. */
 static void a_clients_copy_counts_as_long_as_it_is_named(void **state)
 {
 	struct fixture *f = *state;
@@ -174,8 +176,8 @@ static void drop_was_decided(struct fixture *f, int i, const char *name,
 	node_drop_apply(node(f, i), &msg);
 }
 
-/* The master counts on this one: what it said before it heard of it was about
- * one that was here before. */
+/* The master counts this copy. A DROP that it sent before it received HELD
+ * means an earlier copy. */
 static void a_drop_that_crosses_held_does_not_mean_that_copy(void **state)
 {
 	struct fixture *f = *state;
@@ -186,7 +188,8 @@ static void a_drop_that_crosses_held_does_not_mean_that_copy(void **state)
 		publish(f, 0, names[i], 100000, 1);
 		set_replicas(f, 0, names[i], "2", 0640);
 		run_until(f, counts(f, 1, names[i]));
-		/* So many had been heard, and 1. */
+		/* The number of HELDs received when the DROP was decided, plus
+		 * 1. */
 		drop_was_decided(f, 1, names[i], KVPOOL__DROP__REASON__EVICTED,
 				 1 + (unsigned)i);
 		drop_was_decided(f, 1, names[i], KVPOOL__DROP__REASON__SURPLUS,
@@ -198,7 +201,7 @@ static void a_drop_that_crosses_held_does_not_mean_that_copy(void **state)
 	assert_null(find(f, 1, "k")->obj);
 	drop_was_decided(f, 1, "l", KVPOOL__DROP__REASON__SURPLUS, 3);
 	assert_false(counts(f, 1, "l"));
-	/* A master that does not say it. */
+	/* A DROP of an older master, without that number. */
 	drop_was_decided(f, 1, "l", KVPOOL__DROP__REASON__EVICTED, 0);
 	assert_null(find(f, 1, "l")->obj);
 }
@@ -217,12 +220,12 @@ static void a_surplus_copy_is_cache_and_gone_after_a_restart(void **state)
 	run_until(f, counts(f, 0, "k") != counts(f, 1, "k"));
 	i = counts(f, 0, "k") ? 1 : 0;
 	e = find(f, i, "k");
-	assert_non_null(e->obj); /* it stays, for readers here */
+	assert_non_null(e->obj); /* still readable on this node */
 	assert_readable(f, i, "k", 100000, 1);
 	assert_int_equal(POOL_EVICT_CACHE, e->obj->ev.class);
 	run_until(f, find(f, 0, "k")->replicas == 1 &&
 			     find(f, 1, "k")->replicas == 1);
-	/* Nobody would have told it of a deletion. */
+	/* While the node is down it would not hear of a deletion. */
 	stop_node(f, i);
 	start_node(f, i);
 	run_until(f, is_up(f, i) && known(f, i, "k"));
@@ -232,7 +235,7 @@ static void a_surplus_copy_is_cache_and_gone_after_a_restart(void **state)
 
 /* ---- extra copies ---- */
 
-/* k of node 0 has been read at node 1, which counts as a holder for so long. */
+/* k of node 0 was read on node 1, which is listed as a holder for cold_ms. */
 static void make_hot(struct fixture *f, unsigned int cold_ms)
 {
 	f->opts.hot_gets = 1;
@@ -255,7 +258,7 @@ static void what_peers_ask_for_is_extra_until_it_is_cold(void **state)
 	assert_false(e->obj->counted);
 	run_until(f, find(f, 0, "k")->replicas == 1);
 	assert_int_equal(0, node(f, 1)->nextras);
-	assert_non_null(e->obj); /* cache like any other */
+	assert_non_null(e->obj); /* an ordinary cached copy */
 	assert_true(counts(f, 0, "k"));
 }
 
@@ -276,7 +279,7 @@ static void an_extra_copy_that_is_renamed_is_one_no_more(void **state)
 	make_hot(f, 60000);
 	assert_int_equal(0, rename_to(f, 1, "k", "new", false));
 	assert_int_equal(0, node(f, 1)->nheats);
-	/* Nothing is left of it that would be looked at when it is cold. */
+	/* No timer refers to them when they would have become cold. */
 	assert_int_equal(0, pool_node_unlink(node(f, 1), find(f, 1, "new")));
 	node_heat_tick(node(f, 1), pool_now_ms() + 120000);
 	run_until(f, !known(f, 0, "k") && !known(f, 0, "new"));
@@ -297,7 +300,7 @@ int main(int argc, char **argv)
 		T(an_extra_copy_that_is_renamed_is_one_no_more),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

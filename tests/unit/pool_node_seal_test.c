@@ -1,5 +1,5 @@
-/* Many files that are written or wait to be sealed, at a node that nobody else
- * wakes (pool/node/seal.c). */
+/* Many files that are written or wait to be sealed, on a node that gets no
+ * other events (pool/node/seal.c). */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -12,14 +12,14 @@
 
 #define FILES 200
 
-/* There is no master. */
+/* Without a master. */
 static struct pool_node *start_alone(struct fixture *f)
 {
 	start_node(f, 0);
 	return node(f, 0);
 }
 
-/* dN/f, written and closed. */
+/* Creates dN/f, writes and closes it. */
 static struct node_dirent *put_below(struct pool_node *n, unsigned int i)
 {
 	static const struct node_attr attr = { .mode = 0755 };
@@ -48,11 +48,11 @@ static void put_all(struct fixture *f, struct node_dirent *dir[FILES])
 
 	for (unsigned int i = 0; i < FILES; i++)
 		dir[i] = put_below(n, i);
-	while (n->ticket == last) /* the first ones are taken */
+	while (n->ticket == last) /* until the first ones are begun */
 		uv_run(&f->loop, UV_RUN_NOWAIT);
 }
 
-/* The next turn comes at once: nobody has to wake the loop for it. */
+/* The next turn starts at once, without an event. */
 static void the_loop_does_not_sleep_while_files_wait(void **state)
 {
 	struct fixture *f = *state;
@@ -69,10 +69,10 @@ static void the_loop_does_not_sleep_while_files_wait(void **state)
 	assert_true(turns > 1);
 	while (n->kicked)
 		uv_run(&f->loop, UV_RUN_NOWAIT);
-	assert_int_not_equal(0, uv_backend_timeout(&f->loop)); /* and then it does */
+	assert_int_not_equal(0, uv_backend_timeout(&f->loop)); /* idle */
 }
 
-/* A turn looks at what it seals, and not at all that waits. */
+/* A turn visits the files that it seals, not all that wait. */
 static void a_turn_is_no_longer_for_many_that_wait(void **state)
 {
 	struct fixture *f = *state;
@@ -108,7 +108,8 @@ static struct node_object *make(struct pool_node *n, unsigned int i)
 	return o;
 }
 
-/* Closed, while another descriptor may write to it: as by a mapping. */
+/* A closed file that another descriptor may still write to, as a mapping
+ * may. */
 static int make_busy(struct pool_node *n, unsigned int i,
 		     struct node_object **ret_o)
 {
@@ -119,7 +120,7 @@ static int make_busy(struct pool_node *n, unsigned int i,
 	pool_node_writer_flushed(n, o);
 	pool_node_writer_closed(n, o);
 	assert_int_equal(WRITER_RETRYING, o->w->phase);
-	o->w->tries = NODE_RETRY_FAST; /* for so long: no retry but at a tick */
+	o->w->tries = NODE_RETRY_FAST; /* retried at ticks */
 	node_check(n);
 	*ret_o = o;
 	return fd;
@@ -131,8 +132,8 @@ static void on_synced(struct node_barrier *b, int status)
 	(void)status;
 }
 
-/* The files that so many fsyncs look at in their turn. No retry of another
- * reason comes meanwhile. */
+/* Number of files that `count` fsyncs visit. No other retry happens
+ * meanwhile. */
 static uint64_t looked_at(struct fixture *f, struct node_barrier *b, int count)
 {
 	struct pool_node *n = node(f, 0);
@@ -152,8 +153,8 @@ static uint64_t looked_at(struct fixture *f, struct node_barrier *b, int count)
 	return pool_counter_value(&n->c.seal_tries) - before;
 }
 
-/* A program may hold any number of files open that it has flushed (closed a
- * duplicate of). */
+/* A program may keep any number of files open that it has flushed (by closing a
+ * duplicate descriptor). */
 static void an_fsync_looks_at_what_it_may_seal(void **state)
 {
 	struct fixture *f = *state;
@@ -175,7 +176,7 @@ static void an_fsync_looks_at_what_it_may_seal(void **state)
 	assert_int_equal(1, looked_at(f, b, 1));
 	assert_int_not_equal(NODE_WRITING, busy->state);
 	assert_int_equal(0, looked_at(f, b, 1));
-	/* Pinned by the mount, without a handle; one of them is poisoned, one
+	/* Files pinned by the mount, without a handle; one is poisoned, one
 	 * unlinked. */
 	for (unsigned int i = 0; i < 3; i++)
 		pool_node_writer_direct(n, o[i], NULL, 0);
@@ -197,7 +198,7 @@ static void an_fsync_looks_at_what_it_may_seal(void **state)
 	assert_int_equal(0, looked_at(f, b, 1));
 }
 
-/* What makes it one may come in any order. */
+/* Flush, rename and close may come in any order. */
 static void a_file_is_looked_at_from_its_flush_or_rename_on(void **state)
 {
 	struct fixture *f = *state;
@@ -243,7 +244,8 @@ static void fsyncs_of_one_turn_look_once(void **state)
 	for (unsigned int i = 0; i < 10; i++)
 		fd[i] = make_busy(n, i, &o[i]);
 	assert_int_equal(10, looked_at(f, b, 20));
-	/* What ends between two of them is sealed for both. */
+	/* A file whose writer ends between two fsyncs is sealed before both
+	 * end. */
 	assert_int_equal(0, pool_node_barrier_start(n, &b[0], on_synced));
 	close(fd[0]);
 	assert_int_equal(10, looked_at(f, b + 1, 1));
@@ -284,7 +286,7 @@ int main(int argc, char **argv)
 		T(fsyncs_of_one_turn_look_once),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 /* ---- the connection ---- */
 
-/* Who joins an empty pool tells the others nothing but that it is there. */
+/* In an empty pool there is nothing to send but heartbeats. */
 static void an_idle_pool_keeps_its_connections(void **state)
 {
 	struct fixture *f = *state;
@@ -50,7 +50,7 @@ static void a_master_of_an_older_epoch_is_left(void **state)
 	uint64_t connects, epoch;
 	char path[96];
 
-	f->opts.mount = false; /* has no feed whose epoch a master would refuse */
+	f->opts.mount = false; /* no feed to refuse */
 	start_master(f);
 	stop_master(f);
 	start_master(f);
@@ -69,7 +69,7 @@ static void a_master_of_an_older_epoch_is_left(void **state)
 	assert_int_equal(epoch, node(f, 0)->epoch);
 }
 
-/* The second of a list is the one that is there. */
+/* Only the second master of the list is running. */
 static void a_node_goes_through_its_list_of_masters(void **state)
 {
 	struct fixture *f = *state;
@@ -86,7 +86,7 @@ static void a_node_goes_through_its_list_of_masters(void **state)
 
 /* ---- the feed ---- */
 
-/* What the master says of a name, as of before the changes under way. */
+/* The feed lists a name as it was before the changes in flight. */
 static void feed_older(struct fixture *f, int i, const struct pool_entry *pe,
 		       const char *path)
 {
@@ -139,7 +139,7 @@ static void change_and_feed(struct fixture *f, struct pool_entry *e,
 	assert_false(has_xattr(e, "user.gone", "1"));
 	assert_int_equal(0601, pool_node_attr(e)->mode);
 	assert_true(f->m[0].told.attr_changed <= told + 2);
-	/* Answered: what the feed says now is so. */
+	/* After the ack, the feed's state is the current one. */
 	feed_older(f, 0, e, path);
 	assert_null(pool_node_xattrs(e));
 	assert_int_equal(0700, pool_node_attr(e)->mode);
@@ -162,7 +162,7 @@ static void an_older_feed_undoes_no_change_that_is_under_way(void **state)
 	assert_int_equal(0, node(f, 0)->changes.count);
 }
 
-/* Nor does one of before it was made again hide a directory. */
+/* An entry from before a directory was created again does not remove it. */
 static void an_older_feed_removes_no_directory_being_made(void **state)
 {
 	static const struct node_attr attr = { .mode = 0755 };
@@ -192,12 +192,12 @@ static void an_older_feed_removes_no_directory_being_made(void **state)
 	assert_int_equal(1, f->m[0].told.dir_gone); /* its rmdir */
 }
 
-/* A name that was answered for, and that the feed has not told of yet. */
+/* Publishes a name that is acked, but that the feed has not listed yet. */
 static void publish_ahead(struct fixture *f, char name[16])
 {
 	int i = 0;
 
-	do { /* until the feed has not come in the same turn */
+	do { /* until the feed does not arrive in the same turn */
 		snprintf(name, 16, "new%d", i);
 		publish(f, 0, name, 1000, 2);
 	} while (!find(f, 0, name)->ahead && ++i < 100);
@@ -214,8 +214,8 @@ static void feed_alone(struct fixture *f, bool begin, bool complete)
 	assert_int_equal(0, node_feed_apply(node(f, 0), &feed));
 }
 
-/* A whole picture that says nothing of what the master has answered meanwhile:
- * the feed waits for others' changes to be settled. It is told behind it. */
+/* A whole picture lacks names acked while it is sent: the feed waits until
+ * others' changes are settled, and lists them afterwards. */
 static void what_is_published_during_a_picture_outlives_it(void **state)
 {
 	struct fixture *f = *state;
@@ -232,7 +232,7 @@ static void what_is_published_during_a_picture_outlives_it(void **state)
 	assert_readable(f, 0, name, 1000, 2);
 }
 
-/* It is in the picture, or exists no more. */
+/* It is in the picture, or does not exist any more. */
 static void what_was_published_before_a_picture_is_told_by_it(void **state)
 {
 	struct fixture *f = *state;
@@ -245,8 +245,8 @@ static void what_was_published_before_a_picture_is_told_by_it(void **state)
 	assert_null(find(f, 0, name));
 }
 
-/* The newer one has left with its holders. A cached copy of it would be in the way
- * of the older one's bytes. */
+/* The newer version was lost with its holders. Its cached copy must be dropped,
+ * or the older version's bytes could not be fetched. */
 static void a_picture_of_an_older_version_ends_a_cached_copy(void **state)
 {
 	struct fixture *f = *state;
@@ -267,8 +267,9 @@ static void a_picture_of_an_older_version_ends_a_cached_copy(void **state)
 	feed_alone(f, false, true);
 }
 
-/* But of the first one of a session all is ahead that was named in it: it may be
- * told behind that, and had it gone, that would be told (master_sub_since). */
+/* The first picture of a session may list names acked in this session only
+ * afterwards. If such a name is removed, the feed reports that
+ * (master_sub_since). */
 static void what_was_named_before_the_first_picture_of_a_session_outlives_it(
 	void **state)
 {
@@ -305,7 +306,7 @@ static void a_barrier_without_a_master_times_out(void **state)
 	assert_in_range(pool_now_ms() - start, 1000, 4000);
 	assert_false(cancelled.done);
 	assert_count(1, f, 0, barrier_timeouts);
-	/* The next one need not wait to know. */
+	/* Without a session, the next barrier fails at once. */
 	t.done = false;
 	start = pool_now_ms();
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
@@ -313,13 +314,13 @@ static void a_barrier_without_a_master_times_out(void **state)
 	run_until(f, t.done);
 	assert_int_equal(-ETIMEDOUT, t.status);
 	assert_in_range(pool_now_ms() - start, 0, 900);
-	/* One that is waiting when the node closes ends as well. */
+	/* A barrier that waits when the node closes ends, too. */
 	t.done = false;
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
 						    on_barrier));
 	stop_node(f, 0);
 	assert_true(t.done);
-	/* (It may be over before the node is, on a busy machine.) */
+	/* On a busy machine it may time out before that. */
 	assert_true(t.status == -ECANCELED || t.status == -ETIMEDOUT);
 }
 
@@ -347,7 +348,7 @@ static void a_barrier_ends_after_the_publications_before_it(void **state)
 		assert_true(is_published(f, 0, name));
 		assert_non_null(find(f, 1, name)); /* told before */
 	}
-	/* With nothing before it, one round trip. */
+	/* Without pending changes, one round trip. */
 	t.done = false;
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
 						    on_barrier));
@@ -394,7 +395,7 @@ static void a_patient_barrier_waits_while_something_is_done(void **state)
 	run_until(f, is_published(f, 0, "k") && f->m[1].told.telling);
 	assert_true(t.b.deadline_ms > end);
 	assert_int_equal(other.b.deadline_ms, other_end);
-	/* What came behind it is not what it waits for. */
+	/* Later changes do not extend the wait. */
 	end = t.b.deadline_ms;
 	usleep(5000);
 	publish(f, 0, "later", 1000, 1);
@@ -425,7 +426,7 @@ static void a_barrier_outlives_the_loss_of_the_master(void **state)
 	assert_true(is_published(f, 0, "k"));
 }
 
-/* The master had been asked, and what it would have said is lost. */
+/* The former master's answer is lost. */
 static void a_barrier_asks_the_next_master_again(void **state)
 {
 	struct fixture *f = *state;
@@ -470,7 +471,7 @@ int main(int argc, char **argv)
 		T(a_barrier_asks_the_next_master_again),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

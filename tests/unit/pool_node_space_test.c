@@ -1,5 +1,5 @@
-/* Room in one store: claims, and what is evicted for them, with a master and
- * without (pool/node/space.c, victim.c, evicted.c). */
+/* Space in one store: claims, and what is evicted for them, with and without a
+ * master (pool/node/space.c, victim.c, evicted.c). */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static void claims_are_granted_while_there_is_room(void **state)
 	need_own_tmpfs(f, 0);
 	assert_int_equal(1, claim(f, &a, 16 * MIB, 0));
 	assert_int_equal(-ENOSPC, claim(f, &b, STORE_SIZE + 1, 0));
-	/* Nothing could be evicted for it. */
+	/* No object may be evicted for it. */
 	assert_int_equal(0, claim(f, &b, 20 * MIB, 0));
 	run_until(f, b.done);
 	assert_int_equal(-ENOSPC, b.status);
@@ -116,7 +116,7 @@ static void a_claim_is_granted_when_the_master_lets_objects_go(void **state)
 	publish(f, 0, "a", 12 * MIB, 1);
 	publish(f, 0, "b", 12 * MIB, 2);
 	memset(&t, 0, sizeof(t));
-	t.c.cache_only = true; /* a prefetch pushes nothing out */
+	t.c.cache_only = true; /* a prefetch evicts only cached copies */
 	assert_int_equal(-ENOSPC,
 			 pool_node_claim_start(node(f, 0), &t.c, 16 * MIB, 0,
 					       on_claim));
@@ -138,7 +138,7 @@ static void a_claim_waits_for_what_is_being_sent_to_a_peer(void **state)
 	need_own_tmpfs(f, 0);
 	publish(f, 0, "k", 24 * MIB, 1);
 	fd = pool_store_fd(pool_node_store(node(f, 0)), find(f, 0, "k")->obj->id,
-			   O_RDONLY); /* as a mover has it */
+			   O_RDONLY); /* a mover holds it open */
 	assert_true(fd >= 0);
 	assert_int_equal(0, claim(f, &t, 16 * MIB, 10000));
 	run_for(f, 2 * NODE_ASK_MS);
@@ -159,7 +159,7 @@ static void bytes_that_are_still_being_freed_are_not_given_away(void **state)
 	publish(f, 0, "k", 20 * MIB, 1);
 	workers_begin(f);
 	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
-	/* More than the headroom has besides. */
+	/* More than the rest of the headroom. */
 	assert_int_equal(0, claim(f, &t, 30 * MIB, 10000));
 	run_for(f, 50);
 	assert_false(t.done);
@@ -191,7 +191,7 @@ static void room_for_more_of_a_file_that_went_meanwhile_is_given_back(
 	assert_int_equal(0, node(f, 0)->claimed);
 }
 
-/* What a writer had claimed is given back once, not what others have. */
+/* A writer's claim is released once, and claims of others are not. */
 static void a_claim_of_a_writer_ends_once(void **state)
 {
 	struct fixture *f = *state;
@@ -202,7 +202,7 @@ static void a_claim_of_a_writer_ends_once(void **state)
 	start_pool(f, 1);
 	a = create_in(f, 0, pool_node_root(node(f, 0)), "a", 0);
 	b = create_in(f, 0, pool_node_root(node(f, 0)), "b", 0);
-	/* Far behind the start, more than is needed is claimed. */
+	/* A write far behind the end: more is claimed than is written. */
 	assert_int_equal(1, pool_node_extend_start(node(f, 0), a, 8 * MIB, 1,
 						   on_extended, &t));
 	assert_int_equal(1, pool_node_extend_start(node(f, 0), b, 8 * MIB, 1,
@@ -218,7 +218,7 @@ static void a_claim_of_a_writer_ends_once(void **state)
 
 /* ---- what goes, and what does not ---- */
 
-/* As a daemon-served write does it: 0 or what the claim came to. */
+/* Claims and writes as a daemon-served write does. 0, or the claim's status. */
 static int put_claimed(struct fixture *f, struct node_dirent *dir,
 		       const char *name, uint64_t len, uint32_t seed)
 {
@@ -284,7 +284,7 @@ static void what_was_looked_up_goes_last(void **state)
 	assert_int_equal(0, t.status);
 	pool_node_claim_end(node(f, 0), 16 * MIB);
 	assert_null(find(f, 0, "b"));
-	/* It holds nothing up. */
+	/* The prefetch does not block the claim. */
 	pool_node_prefetch(node(f, 0), find(f, 0, "a"));
 	assert_int_equal(0, claim(f, &t, 28 * MIB, 0));
 	run_until(f, t.done);
@@ -332,7 +332,7 @@ static struct node_dirent *make_noevict(struct fixture *f)
 	return d;
 }
 
-/* They are the oldest, and more than are looked at for one victim. */
+/* They are the oldest objects, and more than one search for a victim visits. */
 static void objects_that_may_not_go_are_in_no_others_way(void **state)
 {
 	struct fixture *f = *state;
@@ -358,7 +358,7 @@ static void objects_that_may_not_go_are_in_no_others_way(void **state)
 		snprintf(name, sizeof(name), "k%u", i);
 		assert_non_null(find_in(f, 0, d, name));
 	}
-	/* With its directory's rule they may all go. */
+	/* When the directory's rule is removed, all may be evicted. */
 	assert_true(node_evictable(node(f, 0)) < 32 * MIB);
 	assert_int_equal(600, pool_evict_count(node(f, 0)->evict,
 					       POOL_EVICT_KEPT));
@@ -400,7 +400,7 @@ static void noevict_refuses_instead_of_evicting(void **state)
 	}
 	pool_node_statvfs(node(f, 0), &st);
 	assert_true(st.f_bavail * st.f_bsize < 4 * MIB);
-	/* What is taken away by hand makes room. */
+	/* Unlinking files frees space. */
 	assert_int_equal(0, pool_node_unlink(node(f, 0),
 					     find_in(f, 0, d, "k0")));
 	assert_int_equal(0, pool_node_unlink(node(f, 0),
@@ -441,7 +441,8 @@ static void cut_off_for_long_a_node_evicts_on_its_own(void **state)
 	assert_true(alone);
 	json_decref(j);
 	pool_node_claim_end(node(f, 0), 16 * MIB);
-	/* The next master hears of it: an older one does not come back. */
+	/* The next master learns of the eviction, so that no older version
+	 * comes back. */
 	start_master(f);
 	run_until(f, master_map_grave(&f->master->map, "a", 1));
 }
@@ -465,7 +466,7 @@ static void what_falls_out_of_the_list_of_evictions_is_counted(void **state)
 	json_decref(j);
 }
 
-/* A store of a limited node has objects of others, too. */
+/* The store of a limited node has objects outside of its namespaces, too. */
 static size_t nlisted(struct fixture *f)
 {
 	json_t *j = pool_node_evicted_json(node(f, 0));
@@ -525,7 +526,7 @@ static void cut_off_a_node_gives_up_no_name_that_is_to_have_replicas(
 	run_until(f, node(f, 0)->nops == 0);
 	stop_master(f);
 	run_until(f, !node_session_up(node(f, 0)));
-	/* Both would have to go for it. */
+	/* Both objects would have to be evicted. */
 	assert_int_equal(0, claim(f, &t, 26 * MIB, 4000));
 	run_until(f, t.done);
 	assert_int_equal(-ENOSPC, t.status);
@@ -555,7 +556,7 @@ static void noevict_holds_without_a_master_as_well(void **state)
 	assert_count(0, f, 0, evicted_alone);
 }
 
-/* What its directory says of it, the node has not been told yet. */
+/* The node does not know the rules of its directories yet. */
 static void started_without_a_master_a_node_gives_up_nothing_alone(void **state)
 {
 	struct fixture *f = *state;
@@ -600,7 +601,7 @@ int main(int argc, char **argv)
 		T(started_without_a_master_a_node_gives_up_nothing_alone),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The end of a whole picture in a tree where names are hidden and directories
- * gone: what frees itself meanwhile is not looked at any more
+/* The end of a whole picture, in a tree with hidden names and removed
+ * directories: entries that free each other meanwhile are not visited any more
  * (pool/node/feed.c). */
 #include "tests/lib/unit.h"
 
@@ -10,7 +10,7 @@
 #include "pool/node/node_priv.h"
 
 struct fixture {
-	struct pool_node n; /* of which the tree and the feed are used */
+	struct pool_node n; /* only the tree and the feed are used */
 };
 
 static int setup(void **state)
@@ -64,7 +64,7 @@ static void feed_name(struct fixture *f, const char *path)
 	assert_int_equal(0, node_feed_apply(&f->n, &feed));
 }
 
-/* A whole picture that names nothing. */
+/* Applies a whole picture without any names. */
 static void feed_nothing(struct fixture *f)
 {
 	Kvpool__Feed feed = KVPOOL__FEED__INIT;
@@ -73,7 +73,8 @@ static void feed_nothing(struct fixture *f)
 	assert_int_equal(0, node_feed_apply(&f->n, &feed));
 }
 
-/* Unlinked here, and the master has said so; the feed not yet. */
+/* Unlinked here; the master has acked that, and the feed has not reported
+ * it. */
 static void hide(struct fixture *f, const char *path)
 {
 	struct node_entry *e = node_file(lookup(f, path));
@@ -128,8 +129,8 @@ static void a_directory_shown_goes_from_one_that_is_gone(void **state)
 	assert_null(lookup(f, "a"));
 }
 
-/* A name outside of this node's namespaces, which an order brought: it is in no
- * picture. */
+/* A name outside of this node's namespaces, created by an order. No picture has
+ * it. */
 static void names_of_others_are_not_swept(void **state)
 {
 	static const struct pool_tls_id limited = { .ndirs = 1,

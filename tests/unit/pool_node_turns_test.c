@@ -1,7 +1,7 @@
 /*
- * No turn of a node's loop is long: walks over a large mirror are in slices, with
- * names that come and go between them, and what waits for the master is found
- * without a search (pool/node/walk.c, feed.c, session.c).
+ * No turn of a node's loop is long: walks over a large mirror are done in
+ * slices, between which names change; and a change that waits for the master is
+ * found without a search (pool/node/walk.c, feed.c, session.c).
  */
 #include "tests/lib/unit.h"
 
@@ -16,7 +16,7 @@
 #define MANY (3 * NODE_SLICE + 500)
 #define GEN(k) (1ull << POOL_GEN_SEQ_BITS | (k))
 
-/* A node that has room for MANY files. */
+/* A node with space for MANY files. */
 static struct pool_node *start_large(struct fixture *f, int i)
 {
 	f->opts.store_size = 256 * MIB;
@@ -31,7 +31,7 @@ static int turns_setup(void **state)
 	return 0;
 }
 
-/* The ticks of some nodes have been stopped, which their end needs. */
+/* Starts the ticks again that a test has stopped: closing needs them. */
 static int turns_teardown(void **state)
 {
 	struct fixture *f = *state;
@@ -94,14 +94,15 @@ static void feed_picture(struct pool_node *n, bool begin, bool complete)
 	assert_int_equal(0, node_feed_apply(n, &feed));
 }
 
-/* Its feed is the test's: it has found no master, and looks for none. */
+/* The test applies the feed: the node has failed to reach a master, and does
+ * not try again. */
 static struct pool_node *node_with_names(struct fixture *f)
 {
 	struct pool_node *n = start_large(f, 0);
 	unsigned int k;
 
 	n->ack_waits = true;
-	run_until(f, !n->ack_waits); /* by the end of the connection */
+	run_until(f, !n->ack_waits); /* until the connection has ended */
 	uv_timer_stop(&n->tick);
 	for (k = 0; k < MANY; k++)
 		feed_name(n, path_of(k), GEN(k + 1));
@@ -142,9 +143,11 @@ static void what_a_picture_does_not_name_goes_in_slices(void **state)
 	left = count_shown(n);
 	assert_in_range(left, MANY - NODE_SLICE, MANY - 1);
 	assert_true(node_feed_sweeping(n));
-	/* It has not arrived: a session that ends now needs a new picture. */
+	/* The picture is not complete yet: a session that ends now needs a new
+	 * one. */
 	assert_int_equal(seq, n->feed_seq);
-	/* Between slices: the feed names one that would go, and a new one. */
+	/* Between slices, the feed lists a name that would be removed, and a
+	 * new one. */
 	feed_name(n, path_of(MANY - 1), GEN(MANY));
 	feed_name(n, "new/k", GEN(MANY + 1));
 	for (; node_feed_sweeping(n); turns++)
@@ -208,7 +211,7 @@ static void ack_mkdir(struct pool_node *n)
 	node_ops_done(n, &done);
 }
 
-/* That picture may be older than the directory; the next one is not. */
+/* The first picture may be older than the directory; the next one is not. */
 static void a_directory_acked_during_a_picture_goes_with_the_next(void **state)
 {
 	struct fixture *f = *state;
@@ -282,7 +285,7 @@ static void names_are_judged_only_if_a_rule_changed_and_in_slices(void **state)
 	feed_root(n, 1, "shared");
 	run_until(f, !pool_tree_walk_is_open(&n->judging));
 	looked = pool_counter_value(&n->c.walked);
-	/* Everything but a rule. */
+	/* Changes that do not affect eviction. */
 	feed_root(n, 2, "shared");
 	assert_int_equal(0, pool_node_setattr(n, &pool_node_root(n)->d.e,
 					      POOL_SET_MODE, &attr, NULL));
@@ -293,7 +296,8 @@ static void names_are_judged_only_if_a_rule_changed_and_in_slices(void **state)
 					       0));
 	turn(f);
 	assert_int_equal(looked, pool_counter_value(&n->c.walked));
-	/* A rule: in slices, and once more as it changes meanwhile. */
+	/* A rule: applied in slices, and once more because it changes
+	 * meanwhile. */
 	feed_root(n, 3, "noevict");
 	assert_in_range(kept(n), 1, NODE_SLICE);
 	turn(f);
@@ -373,8 +377,8 @@ static uint64_t cpu_ns(void)
 #define PENDING 12000u
 #define SOME 500u
 
-/* CPU time, the least of several rounds: the first and the last of those that
- * wait are unlinked by turns. */
+/* CPU time, the minimum of several rounds. The first and the last of the
+ * waiting files are unlinked alternately. */
 static void a_file_that_waits_is_unlinked_without_a_search(void **state)
 {
 	struct fixture *f = *state;
@@ -411,7 +415,7 @@ static void publications_beyond_the_bound_wait_and_go_in_order(void **state)
 
 	put_one(n, 1);
 	run_until(f, is_waiting(n, 1) && n->nops == 1);
-	n->nops = NODE_OPS_MAX; /* as if so many others waited */
+	n->nops = NODE_OPS_MAX; /* as if that many were queued */
 	put_one(n, 2);
 	put_one(n, 3);
 	run_until(f, is_waiting(n, 2) && is_waiting(n, 3) &&
@@ -419,7 +423,7 @@ static void publications_beyond_the_bound_wait_and_go_in_order(void **state)
 	assert_int_equal(NODE_OPS_MAX, n->nops);
 	assert_int_equal(WRITER_SEALED, file(n, 2)->own->w->phase);
 	assert_int_equal(WRITER_SEALED, file(n, 3)->own->w->phase);
-	n->nops = NODE_OPS_MAX - 1; /* room for one, not for both */
+	n->nops = NODE_OPS_MAX - 1; /* room for one of them */
 	node_publish_sealed(n);
 	assert_int_equal(WRITER_QUEUED, file(n, 2)->own->w->phase);
 	assert_int_equal(WRITER_SEALED, file(n, 3)->own->w->phase);
@@ -431,14 +435,15 @@ static void publications_beyond_the_bound_wait_and_go_in_order(void **state)
 	assert_int_equal(0, n->nops);
 }
 
-/* The last eighth of the queue is root's. A user's file waits for room; root's in
- * the same directory, closed later, does not overtake it. */
+/* The last eighth of the queue is for root. A user's file waits for room; a
+ * file of root in the same directory, closed later, must not be published
+ * before it. */
 static void a_publication_with_room_waits_for_one_without(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_node *n = start_large(f, 0);
 
-	n->nops = NODE_OPS_MAX - 1; /* as if so many others waited */
+	n->nops = NODE_OPS_MAX - 1; /* as if that many were queued */
 	put_one(n, 1);
 	file(n, 1)->own->w->attr.uid = 1000;
 	put_one(n, 2);
@@ -455,14 +460,14 @@ static void a_publication_with_room_waits_for_one_without(void **state)
 	assert_true(file(n, 1)->gen < file(n, 2)->gen);
 }
 
-/* It counts as one that waits no longer, although its handle keeps it. */
+/* It is not counted as waiting any more, although its handle keeps it. */
 static void a_publication_that_waits_is_unlinked_while_open(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_node *n = start_large(f, 0);
 	struct node_object *o;
 
-	n->nops = NODE_OPS_MAX; /* as if so many others waited */
+	n->nops = NODE_OPS_MAX; /* as if that many were queued */
 	put_one(n, 1);
 	run_until(f, is_waiting(n, 1) && n->nsealed == 1);
 	o = node_object_ref(file(n, 1)->own);
@@ -481,7 +486,7 @@ static void a_publication_that_waits_is_unlinked_while_open(void **state)
 struct sync {
 	struct node_barrier b;
 	struct pool_node *n;
-	bool ended, held; /* held: file 1 was published then */
+	bool ended, held; /* held: had file 1 been published when it ended? */
 };
 
 static void on_synced(struct node_barrier *b, int status)
@@ -501,7 +506,7 @@ static void turns_for(struct fixture *f, uint64_t ms)
 		uv_run(&f->loop, UV_RUN_NOWAIT);
 }
 
-/* No worker is free to seal it. */
+/* All workers are busy, so that it is not sealed. */
 static void an_fsync_waits_for_what_is_being_sealed(void **state)
 {
 	static const char bytes[LARGE];
@@ -529,7 +534,7 @@ static void an_fsync_waits_for_what_is_being_sealed(void **state)
 	assert_true(s.held);
 }
 
-/* A file that waits for room in the queue is not there yet. */
+/* The file waits for room in the queue. */
 static void an_fsync_waits_for_what_is_not_queued_yet(void **state)
 {
 	struct fixture *f = *state;
@@ -538,7 +543,7 @@ static void an_fsync_waits_for_what_is_not_queued_yet(void **state)
 	start_master(f);
 	s.n = start_large(f, 0);
 	run_until(f, node_session_up(s.n) && s.n->complete);
-	s.n->nops = NODE_OPS_MAX; /* as if so many others waited */
+	s.n->nops = NODE_OPS_MAX; /* as if that many were queued */
 	put_one(s.n, 1);
 	run_until(f, is_waiting(s.n, 1));
 	assert_int_equal(0, pool_node_barrier_start(s.n, &s.b, on_synced));
@@ -582,8 +587,8 @@ static bool told_some(struct pool_node *n)
 	       pool_counter_value(&n->c.inventory_sent) > 0;
 }
 
-/* As long as the inventory is told, names change that are behind its cursor and
- * before it: the new master, and the other node by it, have what the node has. */
+/* While the inventory is sent, names before and after its cursor change. In the
+ * end the new master, and the other node, have what the node has. */
 static void the_inventory_is_told_in_slices_while_names_change(void **state)
 {
 	struct fixture *f = *state;
@@ -604,7 +609,7 @@ static void the_inventory_is_told_in_slices_while_names_change(void **state)
 	run_until(f, told_some(n));
 	assert_in_range(pool_counter_value(&n->c.inventory_sent), 1,
 			NODE_SLICE);
-	/* Told, and not told yet. */
+	/* One that was sent, and one that was not. */
 	assert_int_equal(0, pool_node_unlink(n, file(n, 0)));
 	assert_int_equal(0, pool_node_unlink(n, file(n, MANY - 1)));
 	assert_int_equal(0, pool_node_rename(n, &file(n, 1)->e,
@@ -621,14 +626,14 @@ static void the_inventory_is_told_in_slices_while_names_change(void **state)
 		     same_names(n, other));
 	assert_false(shown(other, "0") || shown(other, "1"));
 	run_until(f, shown(other, "m1") && shown(other, "m2"));
-	/* The only copy was damaged, so the name is nowhere. */
+	/* The only copy was damaged, so the name is removed. */
 	run_until(f, !shown(n, "2") && !shown(other, "2"));
 	assert_true(is_held(n, MANY) && shown(other, "3"));
 	turn(f);
 	assert_in_range(longest(n), 1, NODE_SLICE);
 }
 
-/* The walk begins anew with each session. */
+/* The walk starts again in each session. */
 static void an_inventory_that_is_cut_off_is_told_again(void **state)
 {
 	struct fixture *f = *state;
@@ -673,7 +678,7 @@ int main(int argc, char **argv)
 		TURNS(an_inventory_that_is_cut_off_is_told_again),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

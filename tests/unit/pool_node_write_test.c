@@ -1,5 +1,5 @@
-/* Files that a node writes, from their creation until they are sealed: writers,
- * reserved pages, and what goes or is written again meanwhile
+/* Files that a node writes, from creation until they are sealed: writers,
+ * reserved pages, and files removed or written again meanwhile
  * (pool/node/write.c, seal.c, resize.c, rewrite.c). */
 #include "tests/lib/unit.h"
 
@@ -64,7 +64,7 @@ static void a_file_nobody_flushed_is_not_sealed(void **state)
 	pool_node_writer_closed(node(f, 0), o);
 	run_for(f, 60);
 	assert_int_equal(NODE_WRITING, o->state);
-	/* Opened and closed once more, this time with a flush. */
+	/* Opened and closed again, this time with a flush. */
 	assert_int_equal(0, pool_node_unseal(node(f, 0), o));
 	pool_node_writer_opened(node(f, 0), o);
 	close_whole(f, 0, o);
@@ -105,8 +105,8 @@ static void a_temporary_name_waits_for_its_rename(void **state)
 	run_until(f, is_pending(f, 0, "k"));
 }
 
-/* A daemon-served file that is open is not sealed by an fsync, whatever has been
- * closed of it: no lease proves that nobody writes. */
+/* An fsync does not seal a daemon-served file that is open, even after flushes:
+ * no lease proves that nobody writes. */
 static void a_served_file_is_not_sealed_while_it_is_open(void **state)
 {
 	struct fixture *f = *state;
@@ -117,7 +117,7 @@ static void a_served_file_is_not_sealed_while_it_is_open(void **state)
 	o = create_in(f, 0, pool_node_root(node(f, 0)), "k", 0);
 	assert_true(o->w->served);
 	write_bytes(f, 0, o, 1000, 1);
-	pool_node_writer_flushed(node(f, 0), o); /* of a duplicate, say */
+	pool_node_writer_flushed(node(f, 0), o); /* a duplicate is closed */
 	node_seal_candidates(node(f, 0));
 	run_for(f, 5 * NODE_TICK_MS);
 	assert_int_equal(NODE_WRITING, o->state);
@@ -140,8 +140,8 @@ static void stopped_random(void *buf, size_t n)
 	memset(buf, 7, n);
 }
 
-/* However fast it is put, little of it waits to be sealed: in no time at all (the
- * clock stands) a turn seals what is beyond that. */
+/* However fast files are put, few bytes wait to be sealed: without any time
+ * passing (the clock stands still) a turn seals those beyond the limit. */
 static void what_waits_to_be_sealed_is_bounded(void **state)
 {
 	static const struct pool_clock stopped = { stopped_ns, stopped_wall,
@@ -183,7 +183,7 @@ static void what_was_closed_first_is_published_first_in_its_directory(
 	run_until(f, find_in(f, 0, other, "elsewhere")->gen);
 	assert_int_equal(NODE_PENDING, find(f, 0, "small")->own->state);
 	assert_int_equal(NODE_SEALING, find(f, 0, "large")->own->state);
-	assert_int_equal(0, node(f, 0)->nops); /* neither is on its way */
+	assert_int_equal(0, node(f, 0)->nops); /* neither is queued */
 	workers_end(f);
 	run_until(f, is_published(f, 0, "small"));
 	assert_true(is_published(f, 0, "large"));
@@ -202,7 +202,7 @@ static void a_poisoned_file_keeps_its_name_and_goes_with_its_writer(
 	o = create_in(f, 0, pool_node_root(node(f, 0)), "k.tmp", 0);
 	write_bytes(f, 0, o, 1000, 1);
 	pool_node_poison(node(f, 0), o, -ENOSPC);
-	pool_node_poison(node(f, 0), o, -EIO); /* the first counts */
+	pool_node_poison(node(f, 0), o, -EIO); /* the first error is kept */
 	assert_int_equal(-ENOSPC,
 			 pool_node_rename(node(f, 0), &find(f, 0, "k.tmp")->e,
 					  pool_node_root(node(f, 0)), "k", 1,
@@ -252,7 +252,7 @@ static void unlink_before_and_during_sealing_leaves_nothing(void **state)
 		      sp.used < MIB));
 }
 
-/* A handle that is open (users) reads it to its end. */
+/* An open handle (users) can still read the file. */
 static void what_is_unlinked_while_sealed_stays_until_it_is_closed(void **state)
 {
 	struct fixture *f = *state;
@@ -282,7 +282,7 @@ static void what_is_unlinked_while_sealed_stays_until_it_is_closed(void **state)
 
 static void nobody_who_asks_waits_for_a_file_that_goes(void **state)
 {
-	static struct pool_shortlock names; /* until the fixture ends */
+	static struct pool_shortlock names; /* outlives this function */
 	struct fixture *f = *state;
 
 	pool_shortlock_init(&names);
@@ -302,13 +302,13 @@ static void nobody_who_asks_waits_for_a_file_that_goes(void **state)
 
 /* ---- reserved pages ---- */
 
-/* A new file, like others before it of 100 KiB. */
+/* A new file, after others of 100 KiB. */
 static struct node_object *create_reserved(struct fixture *f)
 {
 	struct node_object *o;
 	int i;
 
-	/* The first of a size only announces it. */
+	/* The first file only announces the size. */
 	put(f, 0, "k0", 100 * KIB, 0);
 	for (i = 0; i < 100; i++) {
 		char name[16];
@@ -350,7 +350,7 @@ static void a_reserved_file_waits_for_descriptors_of_its_writer(void **state)
 	assert_bytes(f, 0, o, 50 * KIB, 7);
 }
 
-/* A process that ends at the same moment may not have let go of it. */
+/* A process that exits at the same moment may still hold a descriptor. */
 static void a_node_that_ends_waits_for_descriptors_of_what_is_closed(
 	void **state)
 {
@@ -388,7 +388,7 @@ static void a_file_that_outgrew_is_learnt_from_though_it_goes(void **state)
 	f->opts.reserve = true;
 	start_node(f, 0);
 	o = node_object_ref(create_reserved(f));
-	write_bytes(f, 0, o, 700 * KIB, 1); /* as far as there was room */
+	write_bytes(f, 0, o, 700 * KIB, 1); /* as much as there was space for */
 	assert_int_equal(0, pool_node_unlink(node(f, 0), o->entry));
 	pool_node_writer_closed(node(f, 0), o);
 	node_object_unref(node(f, 0), o);
@@ -411,10 +411,10 @@ static void a_temporary_that_outgrew_goes_when_it_is_closed(void **state)
 					     pool_node_root(node(f, 0)),
 					     "k.tmp", 5, false,
 					     &(struct pool_entry *){ NULL }));
-	o->w->renamed = false; /* as if it had been made there */
+	o->w->renamed = false; /* as if created under this name */
 	write_bytes(f, 0, o, 700 * KIB, 1);
-	/* Meanwhile others take what is left, as a write would find it: but no
-	 * worker does that is making files ready. */
+	/* Others use up the space meanwhile, so that a write would fail. No
+	 * worker is making ready files at that time. */
 	run_until(f, !pool_store_busy(pool_node_store(node(f, 0))));
 	pool_store_space(pool_node_store(node(f, 0)), &sp);
 	assert_int_equal(0, pool_store_take(pool_node_store(node(f, 0)), 0,
@@ -427,7 +427,7 @@ static void a_temporary_that_outgrew_goes_when_it_is_closed(void **state)
 	close(file.fd);
 }
 
-/* One byte far beyond the store, which the daemon does not see. */
+/* One byte written far beyond the store's size, past the daemon. */
 static void a_file_larger_than_the_store_is_lost_and_holds_nothing_up(
 	void **state)
 {
@@ -473,7 +473,7 @@ static void in_the_headroom_nothing_is_reserved(void **state)
 	close(file.fd);
 }
 
-/* It would have the headroom and nothing else, as nothing goes behind it. */
+/* The reservation would use only headroom, because nothing can be evicted. */
 static void beside_what_is_kept_nothing_is_reserved_by_guess(void **state)
 {
 	struct fixture *f = *state;
@@ -486,9 +486,9 @@ static void beside_what_is_kept_nothing_is_reserved_by_guess(void **state)
 	start_master(f);
 	run_until(f, is_up(f, 0));
 	publish(f, 0, "k", 26 * MIB, 1);
-	close_whole(f, 0, create_reserved(f)); /* k may go */
+	close_whole(f, 0, create_reserved(f)); /* k may be evicted */
 	pin(f, 0, "k");
-	for (int i = 0; i < 16; i++) /* as good as never another size */
+	for (int i = 0; i < 16; i++) /* again the usual size */
 		node_learn_size(node(f, 0), find(f, 0, "k"), 100 * KIB);
 	assert_int_equal(100 * KIB,
 			 node_learn_predict(node(f, 0),
@@ -552,7 +552,7 @@ static void a_file_lost_after_its_close_does_not_show_the_one_before(
 	close_whole(f, 0, o);
 	run_until(f, !find(f, 0, "k"));
 	run_until(f, !known(f, 0, "k") && !known(f, 1, "k"));
-	/* The next fsync tells of it. */
+	/* The next fsync returns the error. */
 	assert_int_equal(-ENOENT, pool_node_lost(pool_node_root(node(f, 0))));
 	assert_int_equal(0, pool_node_lost(pool_node_root(node(f, 0))));
 }
@@ -587,13 +587,15 @@ static void a_rewrite_begins_empty_or_with_what_is_to_be_kept(void **state)
 	close_whole(f, 0, e->own);
 	run_until(f, is_published(f, 0, "k"));
 	assert_readable(f, 0, "k", 10, 5);
-	/* What nobody opened goes by itself; here its mount unlinks it. */
+	/* If no handle is open, the entry is removed by itself; here the mount
+	 * unlinks it. */
 	assert_int_equal(0, pool_node_unlink(node(f, 0), e));
 	assert_int_equal(-ENOENT, pool_node_rewrite_start(node(f, 0), e, 0,
 							  on_done, &status));
 }
 
-/* Who has the old name open, or borrowed it, reads on. */
+/* Readers that have the old name open, or borrowed its file, keep the old
+ * bytes. */
 static void what_was_published_is_not_written_again_under_a_new_name(
 	void **state)
 {
@@ -649,7 +651,7 @@ int main(int argc, char **argv)
 		T(what_was_published_is_not_written_again_under_a_new_name),
 	};
 
-	if (argc > 1) /* only these, as cmocka's patterns */
+	if (argc > 1) /* run only the tests that match these cmocka patterns */
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /*
- * What is requested from a peer whose connection breaks, before its owner knows:
- * as when the peer's daemon is replaced; or whose connections are renewed. Two
- * peer modules on one loop, over 127.0.0.1.
+ * Requests to a peer whose connection breaks before its owner knows, as when
+ * the peer's daemon is replaced; and connections that are renewed. Two peer
+ * modules on one loop, over 127.0.0.1.
  */
 #include "tests/lib/unit.h"
 
@@ -14,7 +14,7 @@
 
 #include "pool/peer/peer_priv.h"
 
-#define SIZE ((size_t)300 << 10) /* goes over a lane */
+#define SIZE ((size_t)300 << 10) /* sent over a lane */
 #define SMALL 1000u
 
 struct node {
@@ -102,7 +102,7 @@ static int teardown(void **state)
 struct want {
 	struct pool_fetch f;
 	int calls, status;
-	bool breaks; /* when it has come, the connection breaks */
+	bool breaks; /* break the connection when this fetch ends */
 	struct want *next; /* asked then */
 };
 
@@ -191,7 +191,7 @@ static void so_does_what_has_a_lane(void **state)
 	asked_before_its_end_was_heard_goes_over_the_next(SIZE);
 }
 
-/* The answer to one, and the break, come in one turn. */
+/* One turn handles the answer to a request and the end of the connection. */
 static void so_does_what_is_asked_from_a_callback(void **state)
 {
 	struct want first, next;
@@ -207,7 +207,7 @@ static void so_does_what_is_asked_from_a_callback(void **state)
 	assert_int_equal(2, t.gets);
 }
 
-/* Before there is a next one. */
+/* Before the next connection is up. */
 static void what_waits_for_the_next_can_be_cancelled(void **state)
 {
 	struct want first, next;
@@ -250,7 +250,7 @@ static void connections_are_renewed_under(size_t length)
 	assert_came(&on_new);
 	assert_int_equal(3, t.gets);
 	unit_run_until(&t.loop, !peer_b()->old);
-	/* And again: the lanes' numbers are those of the first ones. */
+	/* A second renewal uses the first lane numbers again. */
 	renew();
 	want_init(&on_new, length);
 	want_start(&on_new);
@@ -270,7 +270,7 @@ static void connections_are_renewed_under_large_requests(void **state)
 	connections_are_renewed_under(SIZE);
 }
 
-/* Links without requests close; the next request makes new ones. */
+/* Connections without requests are closed; the next request makes new ones. */
 static void idle_connections_that_are_due_are_closed(void **state)
 {
 	struct want w;

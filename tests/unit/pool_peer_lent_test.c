@@ -1,7 +1,7 @@
 /*
- * Descriptors that a peer passes: which are taken. The peer is played, at a Unix
- * socket, and answers each GET with whatever descriptor the test has; by TCP it is
- * an honest one.
+ * Which descriptors from a peer are accepted. On a Unix socket the test plays
+ * the peer, and answers each GET with any descriptor; over TCP the peer is a
+ * real one.
  */
 #include "tests/lib/unit.h"
 
@@ -29,7 +29,7 @@ static struct {
 	struct pool_peers *asker, *honest;
 	bool asker_open, honest_open;
 	struct pool_listener *listener;
-	struct pool_conn *conn; /* the asker's, at the played peer */
+	struct pool_conn *conn; /* the asker's connection to the played peer */
 	int fd;			/* that it lends */
 	unsigned int lent, returned;
 	uint8_t bytes[SIZE], got[SIZE];
@@ -170,7 +170,7 @@ static void on_fetched(struct pool_fetch *f, int status)
 	t.status = status;
 }
 
-/* Is fd, which the peer lends, taken? If not, bytes are. */
+/* Is fd, which the peer lends, accepted? If not, the asker gets bytes. */
 static bool is_taken(int fd)
 {
 	struct pool_fetch f = { .path = "obj", .path_len = 3, .gen = 7,
@@ -198,7 +198,7 @@ static bool is_taken(int fd)
 	else
 		assert_memory_equal(t.got, t.bytes, SIZE);
 	unit_run_until(&t.loop,
-		       taken || t.returned != returned); /* the lender is told */
+		       taken || t.returned != returned); /* RETURN received */
 	close(fd);
 	return taken;
 }
@@ -301,7 +301,7 @@ static struct sockaddr_un unix_address(const char *path)
 	return un;
 }
 
-/* The kernel notes whose process it is when listen and connect are called. */
+/* The kernel records the user when listen and connect are called. */
 static void listen_as_other(void)
 {
 	struct sockaddr_un un = unix_address(t.socket);
@@ -342,7 +342,7 @@ static void nothing_is_asked_of_another_users_socket(void **state)
 	close(t.fd);
 }
 
-/* euid: who connects. What becomes of it is read by the caller. */
+/* Connects as euid. The caller reads the outcome. */
 static int connect_as(uid_t euid)
 {
 	struct sockaddr_un un = unix_address(t.holder);

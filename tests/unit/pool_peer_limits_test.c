@@ -1,6 +1,6 @@
 /*
- * What strangers may cost a holder: connections from one address, silent ones, and
- * an id that is another's; and that what is not answered costs nothing later. Raw
+ * Limits on what a peer can use of a holder: connections from one address, idle
+ * ones, an id that another peer has, and requests that cannot be answered. Raw
  * sockets; each test has its own holder. pool_conn_send_file() and
  * pool_conn_peer_id() are wrapped.
  */
@@ -25,10 +25,10 @@ static struct {
 	uv_loop_t loop;
 	struct pool_peers *holder;
 	bool open;
-	bool has_file; /* who asks for anything gets it, or would */
+	bool has_file; /* the holder has every object requested */
 	unsigned int ngets;
-	unsigned int not_sent; /* answers for which there was no memory */
-	const struct pool_tls_id *asker; /* its certificate */
+	unsigned int not_sent; /* answers that failed for lack of memory */
+	const struct pool_tls_id *asker; /* certificate of the asker */
 	bool unread; /* answers stay in the queue */
 	unsigned int nkept;
 	struct {
@@ -122,7 +122,7 @@ static int teardown(void **state)
 	return uv_loop_close(&t.loop);
 }
 
-/* from: the last byte of its address, 127.0.0.X. */
+/* Dials from 127.0.0.FROM. */
 static int dial(uint8_t from)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET };
@@ -136,7 +136,7 @@ static int dial(uint8_t from)
 	return fd;
 }
 
-/* > 0: it has said something; 0 or -errno: it has ended. */
+/* Waits for input. > 0: bytes received; 0 or -errno: the connection ended. */
 static ssize_t wait_for_word(int fd)
 {
 	uint64_t end = pool_now_ms() + 15000;
@@ -183,7 +183,7 @@ static void an_address_has_only_so_many_connections(void **state)
 	fd[ADDR_MAX] = dial(1);
 	assert_true(greet(fd[ADDR_MAX], "crowd", 0) <= 0);
 	assert_int_equal(t.holder->metrics.sessions_refused.v, 1);
-	/* Others are none the worse for it. */
+	/* Peers at other addresses are not affected. */
 	other = dial(2);
 	assert_true(greet(other, "other", 0) > 0);
 	for (int i = 0; i <= ADDR_MAX; i++)
@@ -238,8 +238,8 @@ static void what_could_not_be_sent_is_no_answer_any_more(void **state)
 	close(fd);
 }
 
-/* Who asks and does not read holds so many answers, each with a descriptor, and no
- * more; others are answered. */
+/* A peer that requests and does not read has a bounded number of answers, each
+ * with a descriptor; other peers are answered. */
 static void unread_answers_are_bounded(void **state)
 {
 	const unsigned int more = 7;
@@ -262,7 +262,8 @@ static void unread_answers_are_bounded(void **state)
 	close(other);
 }
 
-/* However many ask: the other events of the loop wait for so many answers. */
+/* However many peers send requests, a turn of the loop handles a bounded number
+ * of them. */
 static void all_requests_share_a_turn(void **state)
 {
 	const unsigned int each = 400, most =
@@ -301,7 +302,7 @@ static void a_client_gets_objects_of_its_namespaces_only(void **state)
 	assert_true(wait_for_word(fd) > 0);
 	assert_int_equal(0, t.ngets);
 	assert_int_equal(1, t.holder->metrics.answers_denied.v);
-	client.role = POOL_ROLE_NODE; /* it may have been told to keep it */
+	client.role = POOL_ROLE_NODE; /* it may keep copies */
 	ask(fd);
 	assert_true(wait_for_word(fd) > 0);
 	assert_int_equal(1, t.ngets);
@@ -324,7 +325,8 @@ static void anothers_id_does_not_close_its_lanes(void **state)
 	thief = dial(2);
 	assert_true(greet(thief, "victim", 1) > 0);
 	assert_true(is_open(victim));
-	/* Its own address may replace it: it has dialled anew. */
+	/* A peer may replace its connection from its own address: it has
+	 * dialled again. */
 	own = dial(1);
 	assert_true(greet(own, "victim", 1) > 0);
 	assert_true(wait_for_word(victim) <= 0);

@@ -20,7 +20,7 @@
 #define TIME_LIMIT_S 60
 #define MIB ((size_t)1 << 20)
 
-/* One node: its peer module and the one object that it has. */
+/* One node: its peer module and its only object. */
 struct node {
 	struct pool_peers *peers;
 	bool open;
@@ -128,7 +128,7 @@ static void node_close(struct node *n)
 	unit_run_until(&t.loop, !n->open);
 }
 
-/* As a store's: on a tmpfs, and nobody can write it any more. */
+/* As a store's file: on a tmpfs, and without writers. */
 static int object_file(const void *bytes, size_t size)
 {
 	char proc[64];
@@ -276,7 +276,7 @@ static void fetch_to_file(uint64_t offset, uint64_t length)
 static void fetch_to_memory(uint64_t offset, uint64_t length)
 {
 	struct want w;
-	/* Bytes around it must stay. */
+	/* The bytes around the range must not change. */
 	uint8_t *got = malloc(length + 16);
 
 	memset(got, 0xee, length + 16);
@@ -357,7 +357,7 @@ static void a_missing_object_is_enoent_small_and_large(void **state)
 		want_wait(&w);
 		assert_int_equal(w.status, -ENOENT);
 	}
-	/* And the lane is as good as before. */
+	/* The lane still works. */
 	fetch_to_memory(0, 3 * MIB);
 	free(mem);
 }
@@ -396,7 +396,7 @@ static void senseless_fetches_never_start(void **state)
 	assert_int_equal(w.calls, 0);
 }
 
-/* A borrower does not look at the bytes. */
+/* A borrower does not verify the bytes, so only verified objects are lent. */
 static void what_is_not_verified_is_sent_not_lent(void **state)
 {
 	struct want w;
@@ -473,13 +473,14 @@ static void what_was_lent_is_back_when_the_borrower_goes(void **state)
 	node_close(&t.a);
 	unit_run_until(&t.loop, t.b.returned);
 	assert_int_equal(t.b.returned, 1);
-	/* The descriptor is as good as ever. */
+	/* The descriptor is still valid. */
 	assert_int_equal(pread(w.f.lent_fd, mem, 8, 0), 8);
 	close(w.f.lent_fd);
 }
 
-/* Closing it would return what has been lent. The other connection, which is used
- * later, is closed: by then this one has been looked at. */
+/* Closing the connection would return the descriptors. Another idle connection,
+ * which was used later, is closed; when that happens, this one has been checked
+ * as well. */
 static void who_has_borrowed_keeps_its_connection(void **state)
 {
 	struct want w, other;
@@ -495,7 +496,7 @@ static void who_has_borrowed_keeps_its_connection(void **state)
 	assert_int_equal(other.status, 0);
 	assert_int_equal(other.f.lent_fd, -1);
 	unit_run_until(&t.loop, t.b.peers->metrics.sessions_idle.v);
-	/* A closed one takes some turns, as this does. */
+	/* Runs some turns, in which a close would be noticed. */
 	want_init(&other, 0, 8);
 	other.f.mem = got;
 	want_start(&other);
@@ -622,7 +623,7 @@ static void after_the_holder_restarted_fetches_work_again(void **state)
 	fetch_to_memory(0, 100);
 	node_close(&t.b);
 	node_open_at(&t.b, 'b', true, port);
-	/* What finds the old connections is allowed to fail. */
+	/* Requests on the old connections may fail. */
 	do {
 		want_init(&w, 0, 3 * MIB);
 		w.f.mem = mem;
@@ -656,7 +657,8 @@ static void another_node_at_the_address_is_not_taken_for_it(void **state)
 	free(mem);
 }
 
-/* A listener that accepts (the kernel does) and never says anything. */
+/* A listener whose connections the kernel accepts, and that never sends
+ * anything. */
 static int silent_listener(uint16_t *ret_port)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET };
@@ -705,7 +707,7 @@ static void a_cancelled_fetch_says_so_once_and_nothing_lands_after(
 	(void)state;
 	object_make(&t.b, len);
 	fetch_to_memory(0, len);
-	/* At many different moments of a transfer. */
+	/* Cancels after different numbers of turns of a transfer. */
 	for (int turns = 0; turns < N; turns++) {
 		struct want w;
 		uint8_t before[64];
@@ -725,7 +727,7 @@ static void a_cancelled_fetch_says_so_once_and_nothing_lands_after(
 		assert_int_equal(w.status, -ECANCELED);
 		memset(mem, turns, len);
 		memset(before, turns, sizeof(before));
-		fetch_to_memory(0, 2 * MIB); /* the lane goes on */
+		fetch_to_memory(0, 2 * MIB); /* the lane still works */
 		for (size_t at = 0; at < len; at += MIB / 2)
 			assert_memory_equal(mem + at, before, sizeof(before));
 	}
@@ -753,7 +755,7 @@ static void a_fetch_to_file_can_be_cancelled_at_any_moment(void **state)
 			pool_fetch_cancel(t.a.peers, &w.f);
 		want_wait(&w);
 		assert_true(w.status == 0 || w.status == -ECANCELED);
-		/* A late write would go to whatever has this number next. */
+		/* A late write would hit the next file with this descriptor. */
 		close(fd);
 	}
 	fetch_to_file(0, len);
@@ -792,7 +794,7 @@ static void a_file_that_cannot_be_written_fails_the_fetch(void **state)
 		assert_int_equal(w.status, -ENOSPC);
 		close(w.f.fd);
 	}
-	fetch_to_file(0, 5 * MIB); /* and the connections live on */
+	fetch_to_file(0, 5 * MIB); /* the connections still work */
 }
 
 static void a_get_that_comes_too_early_is_answered_later(void **state)
@@ -825,7 +827,7 @@ static void a_get_that_comes_too_early_is_answered_later(void **state)
 	want_start(&w[0]);
 	want_wait(&w[0]);
 	assert_int_equal(w[0].status, -ENOENT);
-	/* Who asked is gone. */
+	/* The asker closes before the answer. */
 	want_init(&w[0], 0, 1000);
 	w[0].f.mem = mem;
 	want_start(&w[0]);
@@ -904,7 +906,7 @@ static void send_raw(int fd, uint16_t type, const ProtobufCMessage *msg)
 			 POOL_WIRE_HEADER + f.payload_len);
 }
 
-/* Runs the loop until the other side has closed fd; what came is dropped. */
+/* Runs the loop until the other side has closed fd; discards the input. */
 static void wait_closed(int fd)
 {
 	char buf[4096];

@@ -1,4 +1,5 @@
-/* Accounts of directories and attributes: limits, owners that come and go. */
+/* Accounting of directories and attributes: limits, and owners that appear and
+ * disappear. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -120,7 +121,7 @@ static void a_set_is_charged_until_it_is_freed(void **state)
 	assert_int_equal(0, pool_quota_of(q, USER).bytes);
 	assert_int_equal(pool_xattrs_size(x), pool_quota_of(q, 0).bytes);
 	assert_int_equal(0, pool_xattrs_set(&x, "user.b", "value", 5, 0));
-	assert_int_equal(0, q->used.bytes); /* it is another one now */
+	assert_int_equal(0, q->used.bytes); /* a new set, not charged */
 	pool_xattrs_charge(x, q, USER);
 	pool_xattrs_charge(x, NULL, 0);
 	assert_int_equal(0, q->used.bytes);

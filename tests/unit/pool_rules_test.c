@@ -62,7 +62,7 @@ static void every_listed_name_is_a_rule(void **state)
 	(void)state;
 	pool_rules_default(&r);
 	for (const char *const *p = pool_rules_names; *p; p++, n++) {
-		/* what get says, set takes */
+		/* set accepts what get returns */
 		int len = pool_rules_get(&r, *p, NOW, buf, sizeof(buf));
 
 		assert_true(len > 0);

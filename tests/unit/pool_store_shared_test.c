@@ -1,6 +1,6 @@
 /*
- * The space of a store in a directory that shares its filesystem (/dev/shm), while
- * neighbours give back what they had there.
+ * The space of a store in a directory that shares its filesystem (/dev/shm),
+ * while other programs free space there.
  */
 #include "tests/lib/unit.h"
 
@@ -93,7 +93,7 @@ static uint64_t used(struct fixture *f)
 	return sp.used;
 }
 
-/* As a count of these files that ended long ago, and took so long. */
+/* As if a count of these files had taken took_ms, and had ended long ago. */
 static void count(struct fixture *f, uint64_t took_ms)
 {
 	store_count(f->store);
@@ -112,7 +112,7 @@ static void what_a_neighbour_frees_was_not_ours(void **state)
 	assert_true(used(f) >= OURS);
 }
 
-/* Then the loop does not count, but it need not wait for the next second. */
+/* Then a worker counts, without waiting for the next periodic count. */
 static void nor_where_counting_is_slow(void **state)
 {
 	struct fixture *f = *state;

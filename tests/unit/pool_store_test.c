@@ -1,6 +1,6 @@
 /*
- * The store, on real files under /tmp. Tests that look at a tmpfs of the
- * store's own say so and skip where none may be mounted.
+ * The store, on real files under /tmp. Tests that need a tmpfs of the store's
+ * own are skipped where none may be mounted.
  */
 #include "tests/lib/unit.h"
 
@@ -41,8 +41,8 @@ struct fixture {
 	struct pool_store *store;
 	struct found found[64];
 	unsigned int nfound;
-	int refuse; /* what on_found says */
-	int nfds; /* open before the test */
+	int refuse; /* result of on_found */
+	int nfds; /* descriptors open before the test */
 };
 
 static int count_fds(void)
@@ -79,7 +79,7 @@ static void close_store(struct fixture *f, bool unmount)
 	bool closed = false;
 
 	pool_store_close(f->store, unmount, on_closed, &closed);
-	assert_false(closed); /* from a later turn only */
+	assert_false(closed); /* called in a later turn */
 	unit_run_until(&f->loop, closed);
 	f->store = NULL;
 }
@@ -139,7 +139,7 @@ static struct pool_store *reopen(struct fixture *f, uint64_t size)
 	return open_store(f, size);
 }
 
-/* A store on a tmpfs of its own, or skip. */
+/* A store on a tmpfs of its own, or skips. */
 static struct pool_store *open_tmpfs(struct fixture *f, uint64_t size)
 {
 	struct pool_store *s = open_store(f, size);
@@ -171,7 +171,7 @@ static struct pool_store *open_plain(struct fixture *f, uint64_t size)
 
 #define run_until(f, cond) unit_turn_until(&(f)->loop, cond)
 
-/* Of real time, whatever clock the store goes by. */
+/* In real time, whatever clock the store uses. */
 static void run_ms(struct fixture *f, unsigned int ms)
 {
 	uint64_t end = uv_hrtime() + ms * 1000000ull;
@@ -441,7 +441,7 @@ static void truncated_and_damaged_files_are_kept_aside_and_counted(void **state)
 	assert_true(kept_aside(f, cut) && kept_aside(f, grown) &&
 		    kept_aside(f, bad));
 	assert_int_equal(pool_counter_value(&f->store->n.quarantined), 3);
-	/* The next start leaves them alone. */
+	/* Files in quarantine stay at the next start. */
 	reopen(f, 64 * MIB);
 	assert_int_equal(f->nfound, 1);
 	assert_true(kept_aside(f, cut));
@@ -449,7 +449,7 @@ static void truncated_and_damaged_files_are_kept_aside_and_counted(void **state)
 	assert_int_equal(pool_counter_value(&f->store->n.quarantined), 0);
 }
 
-/* Its owner could write to it after it has been verified. */
+/* Its owner could change it after it was verified. */
 static void a_file_that_another_user_owns_is_kept_aside(void **state)
 {
 	struct fixture *f = *state;
@@ -471,7 +471,7 @@ static void a_file_that_another_user_owns_is_kept_aside(void **state)
 	assert_true(kept_aside(f, theirs));
 }
 
-/* What lost its metadata is told from what never had any. */
+/* A file that lost its metadata differs from one that never had any. */
 static void files_that_lost_their_metadata_are_kept_aside(void **state)
 {
 	struct fixture *f = *state;
@@ -545,7 +545,7 @@ static void damaged_files_take_a_share_of_the_store_together(void **state)
 	assert_false(exists(f, id[2]) || kept_aside(f, id[2]));
 }
 
-/* Without memory nothing is known of a file, and nothing is given up. */
+/* Without memory a file cannot be judged, and none is removed. */
 static void a_start_without_memory_fails_and_keeps_all(void **state)
 {
 	struct fixture *f = *state;
@@ -719,10 +719,10 @@ static void no_file_is_made_ready_out_of_what_must_stay_free(void **state)
 	assert_int_equal(s->ready.nfiles, 0);
 	assert_true(pool_counter_value(&s->n.fills_short) > 0);
 	pool_store_set_keep_free(s, 32 * MIB);
-	run_until(f, s->ready.nfiles == 1); /* without being asked again */
+	run_until(f, s->ready.nfiles == 1); /* without another announcement */
 }
 
-/* For the store time stands still: it makes files anew a second later. */
+/* The store's clock stands still, so it does not refill a second later. */
 static void stop_clock(void)
 {
 	static const struct pool_clock stopped = { fixed_now, slow_wall,
@@ -811,7 +811,7 @@ static void the_seventeenth_size_replaces_the_one_longest_unused(void **state)
 	assert_int_equal(pool_store_take(s, 64 * KIB, &file), -EAGAIN);
 }
 
-/* Whatever it has made of them: what it was to make is not on its way any more. */
+/* Whatever the fill achieved, its files do not count as being made any more. */
 static void a_fill_that_fails_is_no_longer_under_way(void **state)
 {
 	struct fixture *f = *state;
@@ -819,7 +819,7 @@ static void a_fill_that_fails_is_no_longer_under_way(void **state)
 	struct rlimit old, few;
 	struct pool_file file;
 
-	stop_clock(); /* it is not tried again */
+	stop_clock(); /* no retry */
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	few = (struct rlimit){ (rlim_t)count_fds() + 1, old.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
@@ -997,7 +997,7 @@ static void metadata_is_replaced_whole_but_only_of_sealed_files(void **state)
 	struct pool_store *s = open_store(f, 64 * MIB);
 	uint64_t id = put(f, 5000, "a first, long text"), big = put(f, 1, "");
 	char *blob = calloc(1, POOL_BLOB_MAX + 1);
-	/* Disks' filesystems hold less: ext4 one block. */
+	/* Disk filesystems accept less: ext4 one block. */
 	size_t max = s->tmpfs ? POOL_BLOB_MAX : 2000;
 	struct pool_file file;
 
@@ -1162,12 +1162,12 @@ static void a_removed_file_is_gone_at_once_but_its_reader_keeps_it(void **state)
 		assert_int_equal(pread(fd, &c, 1, (off_t)sizes[i] - 1), 1);
 		close(fd);
 		assert_in_range(used(f), 0, before);
-		pool_store_remove(s, id); /* again: nothing happens */
+		pool_store_remove(s, id); /* a second removal is a no-op */
 	}
 	assert_int_equal(pool_counter_value(&s->n.removes), 4);
 }
 
-/* What goes for want of room, many at once: a worker unlinks most of it. */
+/* In a burst of evictions, a worker unlinks most files. */
 static void evicted_files_of_a_burst_go_in_a_worker(void **state)
 {
 	enum { N = STORE_UNLINKS_INLINE + 64 };
@@ -1182,7 +1182,7 @@ static void evicted_files_of_a_burst_go_in_a_worker(void **state)
 	uv_update_time(&f->loop);
 	for (int i = 0; i < N; i++)
 		pool_store_remove_sealed(s, id[i], 4096, true);
-	assert_in_range(used(f), 0, before); /* at once, for who asks */
+	assert_in_range(used(f), 0, before); /* at once */
 	run_until(f, s->pending == 0);
 	for (int i = 0; i < N; i++)
 		left += exists(f, id[i]);
@@ -1193,7 +1193,8 @@ static void evicted_files_of_a_burst_go_in_a_worker(void **state)
 	assert_int_equal(pool_counter_value(&s->n.removes_failed), 0);
 }
 
-/* Beyond what may wait for the worker they go at once; closing waits for it. */
+/* Beyond the limit of files that wait for the worker, the loop unlinks them;
+ * closing waits for the worker. */
 static void no_more_files_wait_for_the_worker_than_may(void **state)
 {
 	enum { N = STORE_UNLINKS_INLINE + STORE_UNLINKS_MAX + 40 };
@@ -1204,7 +1205,7 @@ static void no_more_files_wait_for_the_worker_than_may(void **state)
 	for (int i = 0; i < N; i++)
 		id[i] = put(f, 1, "");
 	uv_update_time(&f->loop);
-	pthread_mutex_lock(&s->unlinks.lock); /* the worker takes nothing */
+	pthread_mutex_lock(&s->unlinks.lock); /* blocks the worker */
 	s->unlinks.running = true;
 	pthread_mutex_unlock(&s->unlinks.lock);
 	for (int i = 0; i < N; i++)
@@ -1221,7 +1222,7 @@ static void no_more_files_wait_for_the_worker_than_may(void **state)
 	assert_int_equal(f->nfound, 0);
 }
 
-/* Nothing is counted where the owner tells what it uses, whatever neighbours do. */
+/* With owner_counts nothing is counted, whatever other programs do. */
 static void what_is_told_is_used(void **state)
 {
 	struct fixture *f = *state;
@@ -1287,14 +1288,14 @@ static void the_pages_of_a_file_that_goes_are_another_s(void **state)
 	assert_int_equal(used(f), all);
 	assert_int_equal(st.st_mode & 0777, STORE_MODE_OPEN);
 	assert_int_equal(pwrite(file.fd, back, sizeof(back), 0), sizeof(back));
-	/* No object any more: after a crash it is not found. */
+	/* Without metadata: not found after a crash. */
 	assert_true(fgetxattr(file.fd, s->xattr, back, sizeof(back)) < 0);
 	close(file.fd);
 	assert_int_equal(pool_counter_value(&s->n.takes_reused), 1);
 	assert_int_equal(pool_counter_value(&s->n.removes), 0);
 }
 
-/* It is just removed; whoever has it keeps it. */
+/* The file is just removed; processes that have it open keep its pages. */
 static void pages_that_somebody_has_are_nobody_else_s(void **state)
 {
 	enum { OPEN, MAPPED, NAMED, SHORTER, LONGER, HOLES, CASES };
@@ -1399,7 +1400,8 @@ static void asking_for_leases_beside_openers_ends_nobody(void **state)
 	path_of(f, id, path);
 	pid = fork();
 	if (pid == 0) {
-		/* Each open may wait for us: fewer where that takes long. */
+		/* Each open may wait for a lease: fewer rounds where that takes
+		 * long. */
 		for (int i = 0; i < 20000 && pool_now_ms() < end; i++)
 			close(open(path, O_RDWR));
 		_exit(0);
@@ -1423,7 +1425,7 @@ static void nearing_the_end_of_the_headroom_is_counted_while_sampling(void **sta
 	struct fixture *f = *state;
 	struct pool_store *s = open_tmpfs(f, 16 * MIB);
 	struct pool_file file;
-	const off_t all = 32 * MIB - MIB / 2; /* but 1/32 of the headroom */
+	const off_t all = 32 * MIB - MIB / 2; /* all but 1/32 of the headroom */
 	struct pool_space sp;
 	uint64_t n;
 
@@ -1443,7 +1445,7 @@ static void nearing_the_end_of_the_headroom_is_counted_while_sampling(void **sta
 	assert_true(sp.used >= (uint64_t)all);
 	assert_int_equal(ftruncate(file.fd, 17 * MIB), 0);
 	n = pool_store_breaches(s);
-	run_ms(f, 40); /* in the headroom, but not at its end */
+	run_ms(f, 40); /* uses headroom, but not the last part of it */
 	assert_int_equal(pool_store_breaches(s), n);
 	pool_store_space(s, &sp);
 	assert_int_equal(sp.free, 0);
@@ -1473,7 +1475,8 @@ static void what_is_freed_hides_no_breach(void **state)
 	close(file.fd);
 }
 
-/* What others write or remove is taken for ours until the next count. */
+/* What other programs write or remove counts as the store's until the next
+ * count. */
 static bool counts_six(struct fixture *f)
 {
 	return used(f) >= 6 * MIB - 64 * KIB && used(f) < 7 * MIB;
@@ -1500,7 +1503,7 @@ static void a_shared_directory_is_counted_without_its_neighbours(void **state)
 struct counts {
 	struct fixture *f;
 	unsigned int n;	   /* ended */
-	unsigned int good; /* of them: good enough when that was told */
+	unsigned int good; /* of these, valid when cb was called */
 };
 
 static void on_counted(void *arg)
@@ -1511,7 +1514,8 @@ static void on_counted(void *arg)
 	c->good += pool_store_counted(c->f->store) && counts_six(c->f);
 }
 
-/* Nothing may go for what a neighbour has written since the last count. */
+/* Bytes that another program has written since the last count must not cause
+ * evictions. */
 static void data_goes_for_nothing_that_was_not_counted(void **state)
 {
 	struct fixture *f = *state;
@@ -1528,7 +1532,8 @@ static void data_goes_for_nothing_that_was_not_counted(void **state)
 	for (unsigned int i = 0; i < 5; i++) {
 		assert_int_equal(fallocate(fd, 0, i * 20 * MIB, 20 * MIB), 0);
 		counts.n = counts.good = 0;
-		/* The last one is good for a while that is its own time's. */
+		/* The last count stays valid for a multiple of its own
+		 * duration. */
 		run_until(f, counts.n || !pool_store_counted(f->store));
 		run_until(f, counts.good > 0);
 	}
@@ -1556,7 +1561,7 @@ static void a_shared_directory_without_room_is_refused(void **state)
 
 /* ---- a tmpfs given for the store ---- */
 
-/* Mounts one for other programs, too, at path. */
+/* Mounts a tmpfs for other programs, too, at path. */
 static void mount_given(struct fixture *f, const char *path, const char *opts)
 {
 	char up[128];
@@ -1592,8 +1597,9 @@ static void a_given_tmpfs_keeps_its_size_and_outlives_the_store(void **state)
 	assert_true(exists(f, id));
 }
 
-/* Opened by an ordinary user, in a tmpfs mounted with these options that has
- * this other file (NULL: none). Is the tmpfs taken to be the store's alone? */
+/* Opens a store as an ordinary user, in a tmpfs mounted with these options,
+ * which has this other file (NULL: none). Does the store treat the tmpfs as its
+ * own? */
 static bool own_below(struct fixture *f, const char *opts, const char *other)
 {
 	char up[128], path[160];
@@ -1660,7 +1666,7 @@ static void its_own_tmpfs_is_larger_by_the_headroom_and_private(void **state)
 	assert_int_not_equal(st.f_blocks * (uint64_t)st.f_bsize, 80 * MIB);
 }
 
-/* Before it is sealed: sealing would trim what a huge page charges too much. */
+/* Measured before sealing, which frees the unused part of a huge page. */
 static void a_small_file_costs_its_own_size(void **state)
 {
 	struct fixture *f = *state;
@@ -1698,7 +1704,7 @@ static void a_restart_with_another_size_keeps_the_files(void **state)
 	assert_int_equal(f->nfound, 2);
 }
 
-/* Descriptors run out at the first, second, ... of those it needs. */
+/* The first, second, ... descriptor that it needs cannot be opened. */
 static void a_start_that_fails_leaves_no_mount_and_no_descriptor(void **state)
 {
 	struct fixture *f = *state;
@@ -1742,7 +1748,7 @@ static void closing_waits_for_work_and_calls_it_back(void **state)
 	x.seal.blob = seal_blob;
 	assert_int_equal(pool_seal_start(s, &x.seal, seal_cb), 0);
 	pool_store_announce(s, 1 * MIB);
-	stop_clock(); /* it waits as long as that takes */
+	stop_clock(); /* close waits for the work, however long it takes */
 	close_store(f, false);
 	assert_true(x.done);
 	assert_int_equal(x.seal.status, 0);
@@ -1844,7 +1850,7 @@ int main(int argc, char **argv)
 
 	uv_loop_t loop;
 
-	/* libuv opens two descriptors for good with the first loop. */
+	/* With its first loop, libuv opens two descriptors that stay open. */
 	if (uv_loop_init(&loop) != 0 || uv_loop_close(&loop) != 0)
 		return 1;
 	pool_log_set_level(POOL_LOG_ERROR);

@@ -1,5 +1,5 @@
-/* A store's directory, or a part of its path, that is another user's, or that
- * others may write. Needs root, to be two of them. */
+/* A store directory, or a part of its path, that belongs to another user or
+ * that others may write to. Needs root, to act as two users. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static void make(const char *path, uid_t owner, mode_t mode)
 	assert_int_equal(0, chmod(path, mode));
 }
 
-/* What its open says, by this user, of a directory that `owner` has made. */
+/* Result of an open by `user` of a directory created by `owner`. */
 static int opened(uid_t user, uid_t owner, mode_t mode)
 {
 	char dir[64], file[sizeof(dir) + 16];
@@ -111,7 +111,7 @@ static void a_directory_of_another_users_is_refused(void **state)
 	assert_int_equal(0, opened(USER, USER, 0700));
 }
 
-/* As a tmpfs is that was mounted without a mode. */
+/* Like a tmpfs mounted without a mode. */
 static void a_directory_that_others_may_write_is_closed_or_refused(void **state)
 {
 	(void)state;
@@ -121,7 +121,8 @@ static void a_directory_that_others_may_write_is_closed_or_refused(void **state)
 	assert_int_equal(-EPERM, opened(USER, 0, 01777));
 }
 
-/* A name in /dev/shm, say, that another user has made beforehand. */
+/* A name in a directory such as /dev/shm, created by another user
+ * beforehand. */
 static void a_name_that_another_user_made_is_refused(void **state)
 {
 	char all[64], real[96], link[96], below[112], sub[112];
@@ -135,14 +136,14 @@ static void a_name_that_another_user_made_is_refused(void **state)
 	snprintf(sub, sizeof(sub), "%s/store", real);
 	make(all, 0, 01777);
 	make(real, 0, 0700);
-	/* A link to a directory that is ours. */
+	/* A link to a directory of our own. */
 	assert_int_equal(0, symlink(real, link));
 	assert_int_equal(0, lchown(link, USER, USER));
 	assert_int_equal(-EPERM, open_at(link));
 	assert_int_equal(-EPERM, open_at(below));
-	assert_int_equal(0, rmdir(real)); /* nothing was made in it */
+	assert_int_equal(0, rmdir(real)); /* nothing was created in it */
 	assert_int_equal(0, unlink(link));
-	/* Ours, in a directory that is not. */
+	/* Our own directory, inside another user's. */
 	make(link, USER, 0777);
 	make(below, 0, 0700);
 	assert_int_equal(-EPERM, open_at(below));

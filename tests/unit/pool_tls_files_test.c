@@ -107,7 +107,7 @@ static void are_good(int nchain, int ncas)
 	assert_int_equal(0, ERR_peek_error());
 }
 
-/* parts: of the text. */
+/* part, another: expected in the error text. */
 static void refused(int err, const char *part, const char *another)
 {
 	struct pool_tls_files f = { .cert = (X509 *)&f };
@@ -168,7 +168,7 @@ static void a_key_that_others_may_read_is_refused(void **state)
 	}
 }
 
-/* A Kubernetes secret with an fsGroup, for a daemon that is not root. */
+/* A Kubernetes secret with an fsGroup, read by a daemon that is not root. */
 static void a_key_of_root_may_be_for_a_group(void **state)
 {
 	gid_t group = 65534;
@@ -290,7 +290,7 @@ static void an_intermediate_ca_is_read_from_the_certificate_file(void **state)
 	refused(-EKEYREJECTED, "not signed by a CA of ca.crt", "");
 	write_certs("tls.crt", leaf, mid);
 	are_good(1, 1);
-	/* It may be what is trusted, without its root. */
+	/* An intermediate CA may be trusted without its root. */
 	write_certs("ca.crt", mid, NULL);
 	write_certs("tls.crt", leaf, NULL);
 	are_good(0, 1);

@@ -36,7 +36,7 @@ static void reads(const char *cn, const struct tls_san *sans, size_t n,
 	X509_free(cert);
 }
 
-/* why: a part of the text. */
+/* why: expected in the error text. */
 static void refused(const struct tls_san *sans, size_t n, const char *why)
 {
 	X509 *cert = make("x", sans, n);
@@ -157,7 +157,7 @@ static void a_wrong_uri_of_ours_is_not_ignored(void **state)
 	REFUSED("without a role", TLS_URI("kvpool://c/node#x"));
 	REFUSED("does not begin", TLS_URI("kvpool:c/node"));
 	REFUSED("does not begin", TLS_URI("KVPOOL://c/node"));
-	/* A right one beside it changes nothing. */
+	/* A valid URI beside it makes no difference. */
 	REFUSED("without a role", TLS_URI("kvpool://c/node"),
 		TLS_URI("kvpool://c/boss"));
 }

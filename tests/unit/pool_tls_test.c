@@ -1,5 +1,5 @@
-/* Streams of TLS over socket pairs: who is accepted, and that the bytes are
- * right. */
+/* TLS streams over socket pairs: which peers are accepted, and that bytes
+ * arrive unchanged. */
 #include "tests/lib/unit.h"
 
 #include <fcntl.h>
@@ -100,8 +100,8 @@ static void start_end(struct end *e)
 	e->err = -EAGAIN;
 }
 
-/* Both shake until neither has anything to do. A read finds the alert that a
- * dialler is sent after its own handshake has ended well. */
+/* Runs both handshakes until neither makes progress. A dialler may get an alert
+ * after its own handshake has succeeded: a read returns it. */
 static void shake(void)
 {
 	uint8_t byte;
@@ -140,8 +140,8 @@ static void both_ends_know_who_the_other_is(void **state)
 	assert_false(pool_tls_peer_has_host(t.accepts.s, "elsewhere"));
 }
 
-/* A node whose certificate is as wanted, but for ca, dials: its master refuses
- * it, and says why. */
+/* A node dials with a certificate that is right except for `ca` or the options;
+ * its master refuses it with a reason. */
 static void refused(const struct pki_ca *ca, const struct pki_want *want,
 		    const char *why)
 {
@@ -167,7 +167,7 @@ static void another_pools_certificate_is_refused(void **state)
 	refused(&pki.other, &a_node, "unable to get local issuer certificate");
 }
 
-/* As an issuer may have it whose own CA is elsewhere. */
+/* As with an issuer that keeps its own CA elsewhere. */
 static void an_intermediate_ca_is_trusted_without_its_root(void **state)
 {
 	struct pki_ca mid;
@@ -209,7 +209,7 @@ static void a_certificate_of_the_future_is_refused(void **state)
 	refused(&pki.ca, &w, "not yet valid");
 }
 
-/* Both ends refuse; the dialler does so first. */
+/* Both ends would refuse; the dialler does so first. */
 static void another_cluster_is_refused(void **state)
 {
 	static const struct pki_want w = { .uri = { "kvpool://prod/node" } };
@@ -235,7 +235,7 @@ static void a_role_that_is_not_wanted_is_refused(void **state)
 			     "client");
 }
 
-/* The dialler refuses: it is no host for which that certificate is. */
+/* The dialler refuses: the certificate does not name the host dialled. */
 static void the_host_that_was_dialled_must_be_in_the_certificate(void **state)
 {
 	(void)state;
@@ -272,7 +272,7 @@ static void plain_text_is_refused(void **state)
 	assert_int_equal(-EKEYREJECTED, pool_tls_shake(t.accepts.s));
 }
 
-/* OpenSSL's own client with these settings. */
+/* A plain OpenSSL client with these settings. */
 static int foreign_client(void (*set)(SSL_CTX *ctx))
 {
 	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
@@ -290,7 +290,7 @@ static int foreign_client(void (*set)(SSL_CTX *ctx))
 		if (err == -EAGAIN)
 			err = pool_tls_shake(t.accepts.s);
 	}
-	if (mine == 1) /* it has not heard the alert yet */
+	if (mine == 1) /* it has not read the alert yet */
 		mine = SSL_read(ssl, &byte, 1);
 	assert_true(mine < 1);
 	SSL_free(ssl);
@@ -332,7 +332,7 @@ static uint8_t byte_at(size_t i)
 	return (uint8_t)(i * 2654435761u >> 13);
 }
 
-/* Sends MUCH bytes in pieces of `piece`, as the socket takes them. */
+/* Sends MUCH bytes in pieces of `piece`, as far as the socket takes them. */
 static void send_and_receive(size_t piece)
 {
 	uint8_t *from = malloc(MUCH), *to = malloc(MUCH);
@@ -387,7 +387,7 @@ static void middle_pieces_arrive(void **state)
 	send_and_receive(10000);
 }
 
-/* Its records are all read ahead by one system call. */
+/* One system call reads several records ahead. */
 static void a_blocking_stream_reads_all_records_that_are_there(void **state)
 {
 	static char from[3 * SSL3_RT_MAX_PLAIN_LENGTH], to[sizeof(from)];
@@ -447,7 +447,7 @@ static void *accept_blocking(void *arg)
 	return (void *)(intptr_t)pool_tls_shake(t.accepts.s);
 }
 
-/* Neither side waits for the answer to what it has not sent. */
+/* Each side sends its message before it waits for the answer. */
 static void a_blocking_handshake_takes_one_call(void **state)
 {
 	pthread_t other;
@@ -496,8 +496,8 @@ static void a_changed_byte_breaks_the_stream(void **state)
 	assert_non_null(strstr(pool_tls_why(t.accepts.s), "bad record mac"));
 }
 
-/* The same, behind bytes that are good: these come first, then the error, and
- * then always that one. */
+/* The same, after valid bytes: these are returned first, then the error, each
+ * time. */
 static void a_changed_byte_behind_good_ones_breaks_the_stream(void **state)
 {
 	struct iovec iov = { .iov_base = "hello", .iov_len = 5 };
@@ -524,7 +524,7 @@ static void a_changed_byte_behind_good_ones_breaks_the_stream(void **state)
 
 /* ---- renewal ---- */
 
-/* Other streams of the same processes. */
+/* Makes new streams between the same processes. */
 static void again(void)
 {
 	pool_tls_free(t.dials.s);
@@ -547,13 +547,13 @@ static void new_files_are_used_by_new_streams(void **state)
 	connect_both();
 	assert_true(pool_tls_expires_s(t.accepts.tls) > 7200);
 	assert_false(pool_tls_is_outdated(t.accepts.tls));
-	/* A new CA; the nodes do not know it yet. */
+	/* A new CA, which the nodes do not trust yet. */
 	pki_dir_write(pki.master, &pki.other, &pki.other, &pki.ca, &w);
 	assert_true(pool_tls_is_outdated(t.accepts.tls));
 	assert_int_equal(0, pool_tls_reload(t.accepts.tls, why));
 	assert_false(pool_tls_is_outdated(t.accepts.tls));
 	assert_in_range(pool_tls_expires_s(t.accepts.tls), 3500, 3600);
-	/* The stream goes on. */
+	/* The existing stream still works. */
 	send_and_receive(MUCH);
 	again();
 	assert_int_equal(-EKEYREJECTED, t.dials.err);

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The code under test, with an allocator that can be told to fail. */
+/* Includes the code under test, with an allocator that the test can make
+ * fail. */
 static unsigned int fail_at, allocations; /* fail_at 0: never */
 
 static int allocation_fails(void)
@@ -337,7 +338,7 @@ static void many_entries_are_found_and_removed(void **state)
 
 static void a_name_is_told_from_one_with_the_same_hash(void **state)
 {
-	enum { DIRS = 200000 }; /* some pairs meet in 32 bits */
+	enum { DIRS = 200000 }; /* some of them share a 32-bit hash */
 	struct pool_tree *t = *state;
 	struct pool_dir **dirs = malloc(DIRS * sizeof(struct pool_dir *));
 	unsigned int met = 0;
@@ -372,7 +373,7 @@ static void count_freed(struct pool_entry *e, void *arg)
 	++*freed;
 }
 
-/* Who may choose names cannot compute their hashes. */
+/* A user who chooses names cannot predict their hashes. */
 static void names_are_found_by_a_hash_with_a_seed(void **state)
 {
 	struct pool_tree *t = *state;
@@ -517,7 +518,7 @@ static void a_reader_can_be_sought_back_and_forth(void **state)
 	assert_int_equal(next_name(&r), 'a');
 	pool_tree_reader_seek(&r, pool_tree_find(t, d, "a", 1)->cookie);
 	assert_int_equal(next_name(&r), 'b');
-	remove_letter(t, "b"); /* also behind a cookie that is gone */
+	remove_letter(t, "b"); /* also after a cookie whose entry was removed */
 	pool_tree_reader_seek(&r, b);
 	assert_int_equal(next_name(&r), 'c');
 	pool_tree_reader_seek(&r, e);
@@ -537,9 +538,9 @@ static uint32_t random_below(uint32_t n)
 }
 
 /*
- * Model: names 0..NAMES-1 come and go at random while readers walk. What was
- * there at the open and still is at the end must have been seen once; what was
- * not there at the open, never.
+ * Model: names 0..NAMES-1 are added and removed at random while readers walk. A
+ * name that existed from the open to the end must have been returned once; a
+ * name that did not exist at the open, never.
  */
 enum { NAMES = 200, READERS = 5 };
 
@@ -708,11 +709,11 @@ static void the_index_of_a_directory_goes_with_its_names(void **state)
 	for (i = 0; i < MANY; i++)
 		assert_non_null(add_number(t, d, STRIDE + i));
 	assert_int_equal(pool_marks_check(d, STRIDE), 100);
-	/* What is made and removed at the end leaves no marks behind. */
+	/* Entries added and removed at the end leave no marks behind. */
 	for (i = 0; i < MANY; i++)
 		pool_tree_remove(t, add_number(t, d, 2 * MANY + i));
 	assert_true(pool_marks_check(d, STRIDE) <= 101);
-	/* Nor does a queue, with names that come as others go. */
+	/* Nor does a queue, in which new names replace the oldest. */
 	for (i = 0; i < 2 * MANY; i++) {
 		assert_non_null(add_number(t, d, 4 * MANY + i));
 		pool_tree_remove(t, oldest(d));
@@ -780,8 +781,8 @@ static void places_seek(const struct pool_tree *t, const struct places *p,
 	}
 }
 
-/* What is removed: single names, runs of them, or all but each 100th: that
- * leaves marks side by side. */
+/* Removes single names, runs of them, or all but every 100th, which leaves
+ * marks side by side. */
 static void places_thin(struct pool_tree *t, struct pool_dir *d,
 			struct places *p)
 {

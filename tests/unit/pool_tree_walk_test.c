@@ -1,4 +1,4 @@
-/* Walks over a tree whose entries come and go. */
+/* Walks over a tree while entries are added and removed. */
 #include "tests/lib/unit.h"
 
 #include <stdio.h>
@@ -10,11 +10,11 @@
 
 #define ENTRIES_MAX 4000
 
-/* What has become of an entry, by its cookie. */
+/* The state of an entry, by its cookie. */
 struct mark {
-	struct pool_entry *e; /* NULL: removed, or never there */
+	struct pool_entry *e; /* NULL: removed, or never added */
 	uint8_t seen, left;
-	bool before; /* there when the walk began */
+	bool before; /* existed when the walk began */
 };
 
 struct fixture {
@@ -65,8 +65,8 @@ static void forget(struct fixture *f, struct pool_entry *e)
 	pool_tree_remove(&f->t, e);
 }
 
-/* Its steps as text: "+" and a directory's name where it comes first, "-" where
- * it is left. */
+/* The rest of the walk as text: "+" and the name of a directory before its
+ * contents, "-" after them. */
 static const char *rest(struct fixture *f)
 {
 	static char text[128];

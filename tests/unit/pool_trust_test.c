@@ -1,5 +1,5 @@
-/* Sockets are of the user who made them, or accepted them: so one process can
- * play several. Needs root for that. */
+/* Sockets belong to the user who created or accepted them, so one process can
+ * act as several users. Needs root for that. */
 #include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
@@ -104,7 +104,7 @@ static int listen_as(uid_t uid, const char *host, struct sockaddr_storage *ss)
 	return fd;
 }
 
-/* from: NULL, or an address to come from. */
+/* from: NULL, or the address to bind to. */
 static int dial_as(uid_t uid, const struct sockaddr_storage *to,
 		   const char *from)
 {
@@ -164,7 +164,7 @@ static void who_dials(const char *host)
 	assert_int_equal(0, pool_trust_add(&trust, "65532"));
 	assert_int_equal(0, peer(c));
 	assert_int_equal(-EPERM, peer(b));
-	/* They dialled root, who is trusted by all. */
+	/* They dialled root, which everybody trusts. */
 	assert_int_equal(0, peer(bad));
 	trust.n = 0;
 	close(good), close(bad), close(other);
@@ -185,7 +185,7 @@ static void whoever_dials_over_loopback_is_known(void **state)
 		}
 }
 
-/* Of IPv4, on a socket of IPv6 on one side only. */
+/* An IPv4 connection with an IPv6 socket on one side. */
 static void a_listener_of_both_protocols_knows_them_too(void **state)
 {
 	struct sockaddr_storage ss, to;
@@ -291,7 +291,8 @@ static void who_listens_is_known_before_it_accepts(void **state)
 	}
 }
 
-/* Bytes, of files: also of /proc/net/tcp, and by this function. */
+/* Bytes that this process has read from files, including /proc/net/tcp and by
+ * this function. */
 static unsigned long long have_read(void)
 {
 	unsigned long long n = 0;
@@ -303,7 +304,7 @@ static unsigned long long have_read(void)
 	return n;
 }
 
-/* What /proc has to say is as long as somebody here likes to make it. */
+/* Users can make /proc/net/tcp as long as they like, so it must not be read. */
 static void one_bound_to_a_device_is_found_without_proc(void **state)
 {
 	unsigned long long before, after;
@@ -432,7 +433,7 @@ static void a_port_taken_by_a_stranger_hears_nothing(void **state)
 	close(b), close(l);
 }
 
-/* As if the listener had changed hands between the connection and its accept. */
+/* As if another process had taken over the port between connect and accept. */
 static void who_accepts_is_judged_before_it_is_believed(void **state)
 {
 	uint8_t frame[POOL_WIRE_HEADER];
@@ -470,7 +471,7 @@ static void on_accept(void *arg, int fd)
 	close(fd);
 }
 
-/* The ERROR that has come, whole: it is short. */
+/* Reads the whole ERROR, which is short. */
 static Kvpool__Error *read_error(int fd)
 {
 	uint8_t buf[1024];
@@ -521,7 +522,8 @@ static void strangers_are_told_so_and_not_accepted(void **state)
 	pool_listener_close(l);
 }
 
-/* More than are told: they cost a descriptor each for a moment, no memory. */
+/* More than REFUSED_MAX: the rest gets no ERROR. Each uses a descriptor for a
+ * moment, and no memory. */
 static void a_crowd_of_strangers_is_cut_off(void **state)
 {
 	struct pool_hostport hp = { .host = "127.0.0.1" };
@@ -551,7 +553,7 @@ static void a_crowd_of_strangers_is_cut_off(void **state)
 	pool_listener_close(l);
 }
 
-/* Read to its end: was there anything? */
+/* Reads to the end. Was anything received? */
 static bool says_something(int fd)
 {
 	char buf[1024];

@@ -1,5 +1,5 @@
-/* Messages that are more than they look: each is refused before there is
- * anything in memory of it, and says by what. */
+/* Messages that would take much more memory than their size: each is refused
+ * before it is unpacked, with the reason. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* len bytes, n times. */
+/* Appends len bytes, n times. */
 static void say(struct bytes *b, const void *what, size_t len, size_t n)
 {
 	for (; n > 0; n--, b->len += len) {
@@ -47,7 +47,7 @@ static void say_varint(struct bytes *b, uint64_t v)
 	} while (v);
 }
 
-/* The field `number` of what is said from here on, up to its end. */
+/* Begins the field `number`, which contains what is appended until its end. */
 static size_t begin(struct bytes *b, uint32_t number)
 {
 	static const uint8_t room[5];
@@ -152,7 +152,7 @@ static void what_is_said_over_and_over_is_bounded(void **state)
 		"at most 16 are accepted");
 }
 
-/* Of 2 bytes each, and some fifty in memory. */
+/* 2 bytes each on the wire, and some fifty in memory. */
 static void xattrs_in_an_entry_are_bounded(void **state)
 {
 	static const uint8_t empty_xattr[] = { 0x52, 0 };
@@ -171,7 +171,7 @@ static void xattrs_in_an_entry_are_bounded(void **state)
 		"at most 65536 are accepted");
 }
 
-/* Packed: of one byte each, and four in memory. */
+/* Packed: one byte each on the wire, and four in memory. */
 static void holders_in_an_entry_are_bounded(void **state)
 {
 	struct bytes *b = *state;
@@ -231,7 +231,7 @@ static void a_field_of_another_kind_is_refused(void **state)
 {
 	struct bytes *b = *state;
 
-	say(b, "\x08\x01", 2, 1); /* Inventory.entries, a number */
+	say(b, "\x08\x01", 2, 1); /* Inventory.entries as a number */
 	refused(b, POOL_MSG_INVENTORY, -EBADMSG,
 		"does not decode: a field has the wrong type or form");
 }

@@ -1,4 +1,4 @@
-/* Extended attributes of one entry: the set, its bounds, its protobuf form. */
+/* Extended attributes of one entry: the set, its limits, its protobuf form. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "pool/conn/wire.h"
 #include "pool/model/xattrs.h"
 
-#define RECORD 5 /* bytes a record takes besides its name and value */
+#define RECORD 5 /* bytes of a record besides its name and value */
 
 static int set(struct pool_xattrs **x, const char *name, const char *value)
 {
@@ -144,7 +144,7 @@ static void the_bound_is_on_all_together(void **state)
 	assert_int_equal(1, count(x));
 	assert_int_equal(0, pool_xattrs_set(&x, "b", big, room, 0));
 	assert_int_equal(-ENOSPC, set(&x, "c", ""));
-	/* What it replaces does not count. */
+	/* The replaced value does not count. */
 	assert_int_equal(0, pool_xattrs_set(&x, "b", big, room, 0));
 	assert_int_equal(-ENOSPC, pool_xattrs_set(&x, "b", big, room + 1, 0));
 	assert_int_equal(2, count(x));
@@ -282,7 +282,7 @@ static void bad_protobuf_is_refused_and_nothing_is_kept(void **state)
 	assert_int_equal(-EINVAL, from_two(good, POOL_XATTRS_MAX / 2, other,
 					   POOL_XATTRS_MAX / 2, &x));
 	assert_null(x);
-	/* Twice the same name: one of it. */
+	/* The same name twice: one attribute. */
 	assert_int_equal(0, from_two(good, 1, good, 2, &x));
 	assert_int_equal(1, count(x));
 	pool_xattrs_free(x);

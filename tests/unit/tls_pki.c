@@ -90,7 +90,7 @@ static FILE *create(const char *dir, const char *name)
 	char path[256];
 	FILE *f;
 
-	/* A new inode and time, as a renewal has. */
+	/* A new inode and mtime, as a renewal makes them. */
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	unlink(path);
 	f = fopen(path, "w");

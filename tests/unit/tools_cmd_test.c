@@ -286,7 +286,7 @@ static void pid_files_are_named_after_the_mount_without_ambiguity(void **state)
 					     sizeof(b)), -36);
 }
 
-/* A pid that nobody has: of a child that has been waited for. */
+/* The pid of no process: a child that has been reaped. */
 static pid_t ended_pid(void)
 {
 	pid_t pid = fork();

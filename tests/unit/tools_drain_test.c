@@ -1,7 +1,4 @@
-/*
- * kvpool drain, by what a master that is played answers when it is asked how far
- * the drain is.
- */
+/* kvpool drain, with a fake master that answers its requests for progress. */
 #include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
@@ -14,8 +11,8 @@
 
 #include "tools/cmd.h"
 
-/* The state at each request in turn; the last one stays. With a ! before it:
- * not recorded. */
+/* The state that each request gets in turn; the last one is repeated. A "!"
+ * before it: not recorded. */
 static struct {
 	int fd;
 	pthread_t thread;
@@ -74,8 +71,8 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-/* The exit status. states: what the request to begin and each one after it is
- * answered with, ended by NULL. */
+/* Returns the exit status. states: the answers to the first request and each
+ * later one, ending with NULL. */
 static int drain(const char *const *states)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };

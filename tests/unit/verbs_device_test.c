@@ -1,4 +1,4 @@
-/* Which RDMA ports are found and used, and what is heard of them later. */
+/* Which RDMA ports are found and used, and later events of theirs. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -144,7 +144,7 @@ static void the_best_address_is_chosen(void **state)
 		fake_verbs_reset();
 		d = fake_verbs_roce("rxe0");
 		fake_verbs_clear_gids(d);
-		/* Never any of these. */
+		/* None of these is ever used. */
 		fake_verbs_gid(d, 1, IBV_GID_TYPE_ROCE_V2, "::");
 		fake_verbs_gid(d, 1, IBV_GID_TYPE_ROCE_V2, "127.0.0.1");
 		fake_verbs_gid(d, 1, IBV_GID_TYPE_IB, "10.9.9.9");
@@ -402,7 +402,7 @@ static void a_port_goes_down_and_comes_up_again(void **state)
 	fake_verbs_event(d, IBV_EVENT_PORT_ACTIVE, NULL, 1);
 	turns();
 	assert_int_equal(p->state, VERBS_ACTIVE);
-	/* Its address goes, and is back. */
+	/* The port's address is removed, and added again. */
 	fake_verbs_clear_gids(d);
 	fake_verbs_event(d, IBV_EVENT_GID_CHANGE, NULL, 1);
 	turns();
@@ -411,11 +411,11 @@ static void a_port_goes_down_and_comes_up_again(void **state)
 	fake_verbs_event(d, IBV_EVENT_GID_CHANGE, NULL, 1);
 	turns();
 	assert_int_equal(p->state, VERBS_ACTIVE);
-	/* What is of no interest. */
+	/* Events that are ignored. */
 	fake_verbs_event(d, IBV_EVENT_SM_CHANGE, NULL, 1);
 	turns();
 	assert_int_equal(p->state, VERBS_ACTIVE);
-	/* It cannot even be asked. */
+	/* Its addresses cannot be read. */
 	fake_verbs_fail("ibv_query_gid", 1, EIO);
 	fake_verbs_event(d, IBV_EVENT_GID_CHANGE, NULL, 1);
 	turns();
@@ -446,7 +446,7 @@ static void a_removed_device_stays_gone(void **state)
 	unwatch();
 }
 
-/* Its directory in sysfs is a file here. */
+/* A file plays the device's directory in sysfs. */
 static void a_device_that_goes_silently_is_missed(void **state)
 {
 	struct fake_device *d[2] = { fake_verbs_roce("rxe0"),
@@ -466,7 +466,7 @@ static void a_device_that_goes_silently_is_missed(void **state)
 	for (unsigned int i = 0; i < 2; i++)
 		assert_int_equal(verbs_port_at(v, i)->state, VERBS_ACTIVE);
 	unlink(path[0]);
-	/* This one is back already, but it is not the same. */
+	/* Another device of the same name has appeared. */
 	snprintf(other, sizeof(other), "%sx", path[1]);
 	close(open(other, O_CREAT | O_WRONLY, 0600));
 	assert_int_equal(rename(other, path[1]), 0);

@@ -1,4 +1,5 @@
-/* Links with a peer that says what it should not: it harms its own transfer. */
+/* Links to a peer that violates the protocol: it harms only its own
+ * transfer. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include "tests/unit/fake_verbs_lanes.h"
 
 #define MIB (1ull << 20)
-#define SIZE 8192u /* of ranges: what the played side has to send at once */
+#define SIZE 8192u /* small enough for the played side to send at once */
 
 static struct lanes w;
 static struct lanes_played *const p = &w.played;
@@ -36,7 +37,7 @@ static void turns(int n)
 
 /* ---- a played holder ---- */
 
-/* Linked, as who holds. */
+/* The test plays the holder, with a link. */
 static void hold_link(void)
 {
 	lanes_play_holder(&w);
@@ -48,7 +49,7 @@ static void hold_link(void)
 	lanes_until(&w, w.ups == 1);
 }
 
-/* Linked, with one range mapped for the played holder. */
+/* The same, with one range registered for it to write. */
 static void hold(struct lanes_move *m)
 {
 	hold_link();
@@ -71,7 +72,7 @@ static void on_tcp_sent(void *arg, int err)
 	assert_int_equal(err, 0);
 }
 
-/* Over TCP, as it is meant for a range whose link is of no use. */
+/* Sends the range over TCP, as a holder must when its link has failed. */
 static void finish_by_tcp(struct lanes_move *m)
 {
 	lanes_until(&w, !w.lane->linked[LINK_PUSH]);
@@ -82,7 +83,7 @@ static void finish_by_tcp(struct lanes_move *m)
 	lanes_check(&w, m);
 }
 
-/* Neither fewer bytes than were requested, nor more. */
+/* Fewer or more bytes than requested are refused. */
 static void bytes_have_the_length_of_the_range(void **state)
 {
 	static const uint64_t lengths[] = { SIZE / 2, SIZE * 2 };
@@ -138,7 +139,7 @@ static void a_note_of_another_length_breaks_the_link(void **state)
 	finish_by_tcp(&m);
 }
 
-/* What it wrote is verified by whoever asked. */
+/* Notes about unknown ranges are ignored; the asker verifies its bytes. */
 static void notes_of_what_nobody_asked_for_are_passed_over(void **state)
 {
 	uint8_t bytes[SIZE];
@@ -160,7 +161,7 @@ static void notes_of_what_nobody_asked_for_are_passed_over(void **state)
 	note(m.x.req, SIZE, 0); /* over */
 	turns(20);
 	assert_true(w.lane->linked[LINK_PUSH]);
-	/* Its memory is out of reach. */
+	/* Its memory is not registered any more. */
 	lanes_work(&w, VERBS_WRITE, "late", 4, p->buffer.addr, p->buffer.rkey);
 	assert_int_equal(p->status, -EREMOTEIO);
 }
@@ -206,7 +207,8 @@ static void but_not_to_who_does_not_know_parts(void **state)
 	expected_in_parts(false);
 }
 
-/* What was told of as written is not summed before it is out of reach. */
+/* Bytes reported as written are checksummed only after they were
+ * deregistered. */
 static void bytes_that_change_later_do_not_pass(void **state)
 {
 	uint8_t bytes[SIZE] = { 0 };
@@ -289,7 +291,7 @@ static void an_accept_of_nonsense_is_refused(void **state)
 				  fixes[i]);
 		lanes_until(&w, p->nsaid > said);
 		assert_int_equal(p->said.word, LINK_DOWN);
-		lanes_until(&w, w.ups == 1); /* the lane is of use without */
+		lanes_until(&w, w.ups == 1); /* the lane works without a link */
 		if (i + 1 < sizeof(fixes) / sizeof(fixes[0]))
 			lanes_until(&w, p->said.word == LINK_OFFER);
 	}
@@ -341,7 +343,7 @@ static void say_buffer(uint64_t req, uint64_t addr, uint64_t length, bool gone)
 	assert_int_equal(link_buffer_send(p->conn, &b), 0);
 }
 
-/* Half of a range, in the played side's memory. */
+/* Sends a BUFFER for half of a range, in the played side's memory. */
 static void say_part(uint64_t req, uint64_t at, uint64_t length)
 {
 	struct link_buffer b = { .req = req, .at = at, .length = length,
@@ -361,19 +363,19 @@ static void what_was_not_asked_for_is_not_read(void **state)
 	lanes_until(&w, p->nbuffers == 2);
 	assert_int_equal(p->buffer.req, m.x.req + 9);
 	assert_true(p->buffer.gone);
-	/* A range that is to be written is not pulled. */
+	/* A pushed range must not be pulled. */
 	say_buffer(m.x.req, 4096, SIZE, false);
 	lanes_until(&w, !p->conn && m.got);
 	lanes_drop(&m);
 }
 
-/* Linked to be pulled from: attempt of that. */
+/* The test plays the holder, with a pull link. */
 static void pull(struct lanes_move *m)
 {
 	lanes_play_holder(&w);
 	lanes_say(&w, LINK_DOWN, LINK_PUSH, p->said.attempt);
 	lanes_until(&w, w.ups == 1);
-	lanes_expect(&w, m, 0, SIZE, true); /* makes it wish for a link */
+	lanes_expect(&w, m, 0, SIZE, true); /* makes the asker offer a link */
 	lanes_until(&w, p->said.word == LINK_OFFER &&
 				p->said.kind == LINK_PULL);
 	lanes_cancel(&w, m);
@@ -396,7 +398,7 @@ static void the_source_of_a_pulled_range_has_its_length(void **state)
 	pull(&m);
 	say_buffer(m.x.req, (uintptr_t)p->mem, SIZE - 1, false);
 	lanes_until(&w, p->nbuffers == 1);
-	assert_false(p->buffer.gone); /* over TCP, please */
+	assert_false(p->buffer.gone); /* asks for TCP */
 	assert_int_equal(p->buffer.length, 0);
 	finish_by_tcp(&m);
 }
@@ -477,7 +479,7 @@ static void a_pulled_range_may_end_early(void **state)
 	turns(20);
 	say_part(m.x.req, SIZE / 2, 0);
 	lanes_until(&w, p->nbuffers == 1);
-	assert_false(p->buffer.gone); /* over TCP, please */
+	assert_false(p->buffer.gone); /* asks for TCP */
 	assert_int_equal(p->buffer.length, 0);
 	finish_by_tcp(&m);
 }
@@ -512,7 +514,7 @@ static void ask(void)
 	turns(20);
 }
 
-/* The holder's side of a GET that was just sent. */
+/* Handles the GET that was just sent, as the holder. */
 static void get(struct lanes_move *m, uint64_t req)
 {
 	lanes_file(m, SIZE, req);
@@ -539,7 +541,7 @@ static void an_offer_of_nonsense_is_refused(void **state)
 	lanes_until(&w, p->nsaid == 2);
 	assert_int_equal(p->said.word, LINK_DOWN);
 	assert_int_equal(p->said.kind, LINK_PULL);
-	lanes_say(&w, LINK_UP, LINK_PUSH, 1); /* of what there is not */
+	lanes_say(&w, LINK_UP, LINK_PUSH, 1); /* of no offer */
 	lanes_say(&w, LINK_UP, LINK_PULL, 77);
 	turns(20);
 	assert_non_null(p->conn);
@@ -581,7 +583,7 @@ static void a_buffer_has_the_length_of_its_range(void **state)
 	is_sent_by_tcp(&m);
 }
 
-/* Nothing behind the object is sent to who has more room. */
+/* A BUFFER longer than the range does not get bytes after the object. */
 static void a_buffer_is_not_longer_than_its_range(void **state)
 {
 	struct lanes_move m;
@@ -665,7 +667,7 @@ static void a_range_that_ends_early_goes_by_tcp(void **state)
 	say_part(1, 0, SIZE / 2);
 	say_part(1, SIZE / 2, 0);
 	is_sent_by_tcp(&m);
-	/* The same, before it is asked for. */
+	/* The same, before the GET. */
 	say_part(2, 0, SIZE / 2);
 	say_part(2, SIZE / 2, 0);
 	turns(20);
@@ -756,7 +758,7 @@ static void who_asks_may_touch_nothing(void **state)
 	assert_int_equal(m.s.status, 0);
 	assert_int_equal(p->ndata, 0);
 	lanes_drop(&m);
-	/* The source, the last that was registered, is kept for the next one. */
+	/* The source's registration is cached for the next request. */
 	assert_int_equal(pool_gauge_value(&w.cached.count), 1);
 	source = fake_verbs_last_region();
 	assert_int_equal(fake_verbs_access(source), 0);
@@ -775,7 +777,7 @@ static void buffers_for_nothing_are_bounded(void **state)
 	ask();
 	for (uint64_t req = 1; req <= 3 * LINK_BUFFERS_MAX; req++)
 		say_buffer(req, (uintptr_t)p->mem, SIZE, false);
-	say_buffer(1, 0, 0, true); /* forgotten; it is told all the same */
+	say_buffer(1, 0, 0, true); /* dropped, yet confirmed */
 	lanes_until(&w, p->nnotes == 1);
 	assert_int_equal(p->note.req, 1);
 	assert_int_equal(p->note.status, -ECANCELED);
@@ -783,12 +785,12 @@ static void buffers_for_nothing_are_bounded(void **state)
 	lanes_until(&w, m.sent);
 	assert_int_equal(pool_counter_value(&w.holds.rdma_out), SIZE);
 	lanes_drop(&m);
-	/* Twice for one range makes no sense. */
+	/* Two BUFFERs for one part are invalid. */
 	say_buffer(2 * LINK_BUFFERS_MAX + 5, (uintptr_t)p->mem, SIZE, false);
 	lanes_until(&w, !p->conn);
 }
 
-/* As if its time were over. */
+/* As if the timers' time had passed. */
 static void pass_time(struct link_ports *ports)
 {
 	struct pool_list *it, *tmp;

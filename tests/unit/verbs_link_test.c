@@ -1,5 +1,5 @@
-/* Links between two movers: ranges written and pulled, and all that breaks in
- * the middle of them. */
+/* Links between two movers: ranges pushed and pulled, and all failures in the
+ * middle of them. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static void move(uint64_t offset, uint64_t length, bool pull)
 	lanes_check(&w, &m);
 }
 
-/* With a link to pull by, too. */
+/* With a pull link as well. */
 static void join(void)
 {
 	lanes_join(&w);
@@ -86,15 +86,15 @@ static void ranges_are_written_and_pulled(void **state)
 			 in + 5 * MIB + 3);
 }
 
-/* Registered now, but what is kept to be sent again. */
+/* Number of registrations, without the cached ones for sending. */
 static unsigned int exposed(void)
 {
 	return fake_verbs_regions() -
 	       (unsigned int)pool_gauge_value(&w.cached.count);
 }
 
-/* A range of 6 MiB is registered in parts of 1 to be written, on one side; to be
- * pulled in parts of 1, 1, 2 and 2, on both. */
+/* A pushed range of 6 MiB is registered in parts of 1 MiB, on one side; a
+ * pulled one in parts of 1, 1, 2 and 2 MiB, on both. */
 #define PARTS_OF_6 6u
 #define PULLED_PARTS_OF_6 (2u * 4u)
 
@@ -210,7 +210,7 @@ static void a_pulled_range_is_not_let_go(void **state)
 	what_is_not_wanted_any_more(true, true);
 }
 
-/* The n-th registration fails, of three parts that each side has. */
+/* The n-th registration fails; each side has three parts. */
 static void without_registration_by_tcp(bool pull, unsigned int nth, bool holds)
 {
 	uint64_t in;
@@ -218,7 +218,7 @@ static void without_registration_by_tcp(bool pull, unsigned int nth, bool holds)
 	join();
 	in = count(&w.asks.rdma_in);
 	fake_verbs_fail("ibv_reg_mr", nth, ENOMEM);
-	if (!pull && holds) /* tried again without those kept, in vain */
+	if (!pull && holds) /* retried in vain without the cached ones */
 		fake_verbs_fail("ibv_reg_mr", nth + 1, ENOMEM);
 	move(0, 3 * MIB, pull);
 	assert_true(count(&w.asks.rdma_in) < in + 3 * MIB);
@@ -294,7 +294,7 @@ static void over(struct lanes_move m[2])
 		assert_true(m[i].x.landing.status < 0);
 		lanes_drop(&m[i]);
 	}
-	/* Notes of queue pairs are all that may be left. */
+	/* Only the notes of queue pairs may still be registered. */
 	lanes_until(&w, exposed() == 0);
 }
 
@@ -336,7 +336,7 @@ static void both_may_stop(void **state)
 
 	(void)state;
 	in_the_middle(m);
-	fake_verbs_mute(true); /* devices that say nothing any more */
+	fake_verbs_mute(true); /* no more completions */
 	lanes_stop(&w, &w.hold);
 	lanes_stop(&w, &w.ask);
 	over(m);
@@ -392,7 +392,8 @@ static unsigned int looks_in(unsigned int turns)
 	return fake_verbs_calls("ibv_poll_cq") - before;
 }
 
-/* While a range is under way, of which the device tells nothing yet. */
+/* Counts polls while a range is in flight, for which the device has no
+ * completion yet. */
 static unsigned int looks_under_way(bool pull)
 {
 	struct lanes_move m;

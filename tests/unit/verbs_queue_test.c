@@ -1,4 +1,4 @@
-/* Queue pairs on a loop: work, messages, everything that breaks them, the end. */
+/* Queue pairs on a loop: work, notes, failures of all kinds, closing. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -312,7 +312,8 @@ static void messages_come_in_order_and_after_the_bytes(void **state)
 		writes[i].w.length = 1;
 		writes[i].w.remote_addr += (uint64_t)i;
 		assert_int_equal(post(&writes[i]), 0);
-		/* Copied: it may go at once, although it waits. */
+		/* Copied when posted: the buffer may be reused although the
+		 * work waits. */
 		snprintf(text, sizeof(text), "byte %d", i);
 		send_note(text, &notes[i], 2 * i + 1);
 	}
@@ -334,7 +335,7 @@ static void messages_come_in_order_and_after_the_bytes(void **state)
 	assert_string_equal(b.note, text);
 }
 
-/* What is longer does not, also where that is the same device. */
+/* Longer messages are not sent inline, even by the same device. */
 static void short_messages_go_along_with_their_request(void **state)
 {
 	struct item notes[2];
@@ -386,7 +387,7 @@ static void a_turn_of_the_loop_takes_a_bounded_number(void **state)
 	while (ndone < 364) {
 		before = ndone;
 		turns(1);
-		/* By the descriptor, and by the handle that goes on. */
+		/* Once by the descriptor, and once by the idle handle. */
 		assert_true(ndone - before <= 2 * 64);
 		assert_true(++seen < SETTLED);
 	}
@@ -475,7 +476,7 @@ static void a_connection_has_what_both_sides_can(void **state)
 	assert_int_equal(attr->ah_attr.grh.sgid_index, 1);
 	assert_memory_equal(attr->ah_attr.grh.dgid.raw, addr.gid, 16);
 	assert_int_equal(attr->ah_attr.port_num, 1);
-	/* Twice is once too often. */
+	/* A second connect is refused. */
 	assert_int_equal(verbs_qp_connect(a.qp, &addr), -ENOTCONN);
 }
 
@@ -573,7 +574,7 @@ static void hostile_addresses_are_refused(void **state)
 	addr.lid = 1;
 	addr.gid[7] = 9;
 	assert_non_null(verbs_address_wrong(&addr, &ib));
-	/* iWARP has no addresses to exchange. */
+	/* iWARP: no address to exchange. */
 	ib.link = addr.link = VERBS_IWARP;
 	assert_non_null(verbs_address_wrong(&addr, &ib));
 }
@@ -586,7 +587,7 @@ static void the_first_failure_cancels_the_rest(void **state)
 
 	(void)state;
 	fake_verbs_hold(true);
-	post_all(items, 10); /* 4 with the device, 6 wait */
+	post_all(items, 10); /* 4 are posted, 6 wait */
 	fake_verbs_status(3, IBV_WC_LOC_QP_OP_ERR);
 	fake_verbs_hold(false);
 	until(&a.nbroken, 1);
@@ -634,7 +635,7 @@ static void every_status_of_a_device_has_its_meaning(void **state)
 		teardown(state);
 		setup(state);
 	}
-	/* Flushed, and nothing says why. */
+	/* Flushed without another reason. */
 	fake_verbs_status(1, IBV_WC_WR_FLUSH_ERR);
 	prepare(&it, VERBS_WRITE, 0);
 	assert_int_equal(post(&it), 0);
@@ -663,19 +664,19 @@ static void a_peers_memory_is_only_what_it_registered(void **state)
 		it.w.lkey = a.region.mr->lkey;
 		it.w.addr = a.mem;
 		if (it.w.length > BYTES)
-			continue; /* ours would be too short as well */
+			continue; /* too short for our own path, too */
 		assert_int_equal(post(&it), 0);
 		until(&a.nbroken, 1);
 		assert_int_equal(it.status, -EREMOTEIO);
 		assert_int_equal(b.mem[0], 'b');
 		assert_int_equal(b.mem[BYTES - 1], 'b');
-		/* Its side has ended, too. */
+		/* The peer's queue pair has broken, too. */
 		until(&b.nbroken, 1);
 		assert_int_equal(b.err, -ECONNRESET);
 		teardown(state);
 		setup(state);
 	}
-	/* A registration that was ended is no memory any more. */
+	/* Deregistered memory cannot be used. */
 	prepare(&it, VERBS_WRITE, 0);
 	verbs_region_close(&b.region);
 	assert_int_equal(post(&it), 0);
@@ -746,7 +747,7 @@ static void a_message_that_is_too_long_breaks_only_its_pair(void **state)
 	struct ibv_qp *qp;
 
 	(void)state;
-	/* A peer that does as it likes. */
+	/* A peer that violates the protocol. */
 	close_side(&a);
 	until(&a.nclosed, 1);
 	a.nclosed = 0;
@@ -777,7 +778,7 @@ static void completions_nobody_asked_for_are_passed_over(void **state)
 	close_side(&b);
 	until(&b.nclosed, 1);
 	b.nclosed = 0;
-	assert_int_equal(open_qp(&b, 0), 0); /* in the same place */
+	assert_int_equal(open_qp(&b, 0), 0); /* in the same slot */
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 		struct ibv_wc wc = { .wr_id = ids[i],
 				     .status = IBV_WC_SUCCESS,
@@ -787,7 +788,7 @@ static void completions_nobody_asked_for_are_passed_over(void **state)
 	}
 	turns(3);
 	assert_int_equal(b.nnotes, 0);
-	/* A second completion of what was completed. */
+	/* A second completion of the same work request. */
 	{
 		struct ibv_wc wc = { .wr_id = 2ull << 32 };
 
@@ -945,7 +946,7 @@ static void a_device_that_is_silently_gone_is_waited_for_a_while(void **state)
 	fake_verbs_hold(true);
 	post_all(items, 10);
 	fake_verbs_remove(devices[0], false);
-	/* It does not even take the state: nothing to wait for. */
+	/* The device rejects the error state as well: nothing to wait for. */
 	close_side(&a);
 	until(&a.nclosed, 1);
 	assert_int_equal(ndone, 10);
@@ -1012,7 +1013,7 @@ static void a_broken_one_on_a_mute_device_is_told_in_time(void **state)
 	post_all(items, 3);
 	fake_verbs_mute(true);
 	turns(20);
-	assert_int_equal(a.nbroken, 1); /* flushed before it went mute */
+	assert_int_equal(a.nbroken, 1); /* flushed before fake_verbs_mute */
 	a.nbroken = 0;
 	close_side(&a);
 	until(&a.nclosed, 1);
@@ -1032,7 +1033,7 @@ static void it_may_be_closed_from_each_of_its_callbacks(void **state)
 	assert_int_equal(ndone, 2);
 	teardown(state);
 	setup(state);
-	/* In a message: no other is heard. */
+	/* Closed inside on_note: no further note is delivered. */
 	b.close_in_note = true;
 	send_note("one", &it, 0);
 	send_note("two", &more, 1);
@@ -1047,7 +1048,7 @@ static void it_may_be_closed_from_each_of_its_callbacks(void **state)
 	until(&a.nclosed, 1);
 	teardown(state);
 	setup(state);
-	/* In the failure itself: then on_broken is not called. */
+	/* Closed inside the failing `done`: on_broken is not called. */
 	fake_verbs_status(1, IBV_WC_GENERAL_ERR);
 	prepare(&it, VERBS_WRITE, 0);
 	it.close = true;
@@ -1140,7 +1141,8 @@ static void a_queue_has_a_bound_of_pairs(void **state)
 		close_side(&more[i]);
 		until(&more[i].nclosed, 1);
 	}
-	/* What the device has no room for cannot be had, either. */
+	/* A completion queue longer than the device's limit is not created,
+	 * either. */
 	b.port->cqe_max = b.port->send_depth + b.port->recv_depth - 1;
 	assert_int_equal(verbs_cq_open(b.port, &loop, 1, &cq), -ENOSPC);
 }

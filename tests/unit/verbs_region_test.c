@@ -124,7 +124,7 @@ static void only_what_peers_may_write_needs_a_writable_file(void **state)
 					   IBV_ACCESS_REMOTE_WRITE, &r),
 			 -EACCES);
 	close(fd);
-	/* And the device has to be allowed to write what peers may. */
+	/* Remote write access requires local write access. */
 	assert_int_equal(verbs_region_open(port, port->pd, files[0], 0, 100,
 					   IBV_ACCESS_REMOTE_WRITE, &r), 0);
 	verbs_region_close(&r);
@@ -167,11 +167,11 @@ static void bad_ranges_and_failures_leave_nothing(void **state)
 	fake_verbs_fail("ibv_reg_mr", 1, EPERM);
 	assert_int_equal(verbs_region_open_memory(port, port->pd, mem, 8, 0,
 						  &r), -EPERM);
-	/* A failure that says nothing is one, too. */
+	/* A failure without an errno is a failure, too. */
 	fake_verbs_fail("ibv_reg_mr", 1, 0);
 	assert_int_equal(verbs_region_open_memory(port, port->pd, mem, 8, 0,
 						  &r), -EIO);
-	/* The device says it could not: it is closed all the same. */
+	/* Deregistering fails: the region is closed all the same. */
 	assert_int_equal(verbs_region_open(port, port->pd, files[0], 0, 1, 0,
 					   &r), 0);
 	fake_verbs_fail("ibv_dereg_mr", 1, EIO);
@@ -237,7 +237,7 @@ static void what_is_asked_for_again_is_registered_once(void **state)
 	verbs_cache_put(cache, b);
 	get_put(0);
 	expect(2, 1, 0, 1);
-	/* Each port has its own. */
+	/* Each port has a registration of its own. */
 	assert_int_equal(verbs_cache_get(cache, verbs_port_at(v, 1), files[0],
 					 &c), 0);
 	assert_ptr_equal(c->region.mr->pd, verbs_port_at(v, 1)->pd);
@@ -271,7 +271,8 @@ static void beyond_the_bytes_the_longest_unused_go(void **state)
 	expect(0, 3, 1, 2);
 	get_put(1);
 	expect(1, 3, 1, 2);
-	/* One that is larger than all of it is there while it is used. */
+	/* A file larger than the whole cache is registered while it is in
+	 * use. */
 	assert_int_equal(ftruncate(files[5], 512 * KIB), 0);
 	{
 		struct verbs_cached *c = get(5);
@@ -312,7 +313,7 @@ static void a_forgotten_file_is_let_go_at_once_or_by_its_last_user(void **state)
 	verbs_cache_forget(cache, st.st_dev, st.st_ino);
 	verbs_cache_forget(cache, st.st_dev, st.st_ino);
 	expect(0, 3, 2, 2);
-	/* Whoever asks now gets another one. */
+	/* A later user gets another registration. */
 	b = get(0);
 	assert_ptr_not_equal(a, b);
 	expect(0, 4, 2, 3);
@@ -352,7 +353,7 @@ static void limits_below_our_own_drop_what_is_unused(void **state)
 	get_put(2);
 	expect(0, 3, 1, 2);
 	verbs_cache_put(cache, c);
-	/* Nothing is unused: the failure is told. */
+	/* No registration is idle: the failure is returned. */
 	c = get(1);
 	assert_int_equal(pool_counter_value(&metrics.hits), 1);
 	fake_verbs_fail("ibv_reg_mr", 1, ENOMEM);
@@ -418,7 +419,7 @@ static void who_asks_for_what_is_being_registered_waits_for_it(void **state)
 	expect(3, 1, 0, 1);
 }
 
-/* Many users at once: nothing is closed under one of them, or left. */
+/* Many threads: no registration is closed while in use, and none is left. */
 static void *use_thread(void *arg)
 {
 	unsigned int seed = (unsigned int)(uintptr_t)arg + 1;
@@ -434,7 +435,7 @@ static void *use_thread(void *arg)
 		}
 		if (verbs_cache_get(cache, port, files[f], &c))
 			return arg;
-		if (c->region.addr[f] != f) /* read while it is ours */
+		if (c->region.addr[f] != f) /* stable in use */
 			return arg;
 		verbs_cache_put(cache, c);
 	}
