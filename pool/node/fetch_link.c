@@ -42,20 +42,17 @@ static void link_lent(struct node_fetch *f, struct pool_fetch *pf)
 		node_fetch_end(f, f->status);
 		return;
 	}
-	if (!err) {
-		f->verify.fd = 0;
-		f->verify.id = f->file.id;
-		f->verify.sum = f->sum;
-		err = pool_verify_start(f->n->store, &f->verify,
-					on_link_verified);
-	}
-	if (!err) {
-		node_fetch_to(f, FETCH_VERIFYING);
-		f->working = true;
-	} else {
+	if (err) {
 		node_fetch_discard_file(f);
 		node_fetch_bytes(f);
+		return;
 	}
+	f->verify.fd = 0;
+	f->verify.id = f->file.id;
+	f->verify.sum = f->sum;
+	pool_verify_start(f->n->store, &f->verify, on_link_verified);
+	node_fetch_to(f, FETCH_VERIFYING);
+	f->working = true;
 }
 
 static void on_shown(struct pool_fetch *pf, int status)

@@ -97,16 +97,10 @@ static void on_verified(struct pool_verify *v, int status)
 
 static void verify_all(struct node_fetch *f)
 {
-	int err;
-
 	f->verify.fd = 0;
 	f->verify.id = f->file.id;
 	f->verify.sum = f->sum;
-	err = pool_verify_start(f->n->store, &f->verify, on_verified);
-	if (err) {
-		node_fetch_end(f, err);
-		return;
-	}
+	pool_verify_start(f->n->store, &f->verify, on_verified);
 	node_fetch_to(f, FETCH_VERIFYING);
 	f->working = true;
 }

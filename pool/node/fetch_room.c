@@ -41,18 +41,11 @@ static void on_lent_verified(struct pool_verify *v, int status)
 /* A worker checks its sum before any reader gets it (pool/peer/lend.c). */
 static void lent_verify(struct node_fetch *f, int fd)
 {
-	int err;
-
 	f->verify.fd = fd;
 	f->verify.sum = f->sum;
-	err = pool_verify_start(f->n->store, &f->verify, on_lent_verified);
-	if (!err) {
-		node_fetch_to(f, FETCH_VERIFYING);
-		f->working = true;
-		return;
-	}
-	lent_return(f);
-	node_fetch_bytes(f);
+	pool_verify_start(f->n->store, &f->verify, on_lent_verified);
+	node_fetch_to(f, FETCH_VERIFYING);
+	f->working = true;
 }
 
 static void on_lent(struct pool_fetch *pf, int status)

@@ -131,8 +131,6 @@ static void resize_reserved(struct pool_reserve *pr, int status)
 
 static int resize_apply(struct resize *r)
 {
-	int err;
-
 	if (r->o->state != NODE_WRITING) /* sealed or gone while it waited */
 		return resize_done(r, -EBUSY);
 	r->fd = pool_store_fd(r->n->store, r->o->id, O_RDWR);
@@ -144,9 +142,8 @@ static int resize_apply(struct resize *r)
 		return resize_done(r, 0);
 	r->reserve.fd = r->fd;
 	r->reserve.size = r->size;
-	err = pool_store_reserve_start(r->n->store, &r->reserve,
-				       resize_reserved);
-	return err ? resize_done(r, err) : 0;
+	pool_store_reserve_start(r->n->store, &r->reserve, resize_reserved);
+	return 0;
 }
 
 static void resize_claimed(struct node_claim *c, int status)

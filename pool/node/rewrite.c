@@ -111,7 +111,8 @@ static int rewrite_begin_copy(struct rewrite *r, struct node_entry *e)
 	r->copy.fd = pool_store_fd(n->store, r->to->id, O_RDWR);
 	if (r->copy.fd < 0)
 		return r->copy.fd;
-	return pool_copy_start(n->store, &r->copy, rewrite_copied);
+	pool_copy_start(n->store, &r->copy, rewrite_copied);
+	return 0;
 }
 
 static void rewrite_copy(struct rewrite *r)

@@ -317,15 +317,8 @@ static int seal_start(struct pool_node *n, struct node_object *o, int *fd)
 		pool_list_add_tail(&n->small_seals, &s->link);
 		n->nsmall_seals++;
 		node_kick(n);
-		err = 0;
 	} else {
-		err = pool_seal_start(n->store, &s->seal, sealed);
-	}
-	if (err) {
-		pool_xattrs_free(s->xattrs);
-		free(s);
-		node_object_unref(n, o);
-		return err;
+		pool_seal_start(n->store, &s->seal, sealed);
 	}
 	node_object_uses(n, o, o->size);
 	node_writer_to(n, w, WRITER_SEALING);

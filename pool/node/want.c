@@ -75,7 +75,6 @@ static int recheck_start(struct pool_node *n, struct node_object *o,
 			 struct node_want *w)
 {
 	struct node_recheck *r;
-	int err;
 
 	for (r = n->rechecks; r; r = r->next) {
 		if (r->o == o) {
@@ -90,11 +89,7 @@ static int recheck_start(struct pool_node *n, struct node_object *o,
 	r->n = n;
 	r->v.id = o->id;
 	r->v.sum = o->sum;
-	err = pool_verify_start(n->store, &r->v, on_rechecked);
-	if (err) {
-		free(r);
-		return err;
-	}
+	pool_verify_start(n->store, &r->v, on_rechecked);
 	pool_list_init(&r->wants);
 	if (w)
 		pool_list_add_tail(&r->wants, &w->link);

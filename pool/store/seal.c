@@ -199,15 +199,14 @@ static void seal_done(uv_work_t *work, int status)
 	store_work_end(s);
 }
 
-int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
-		    void (*cb)(struct pool_seal *seal, int status))
+void pool_seal_start(struct pool_store *s, struct pool_seal *seal,
+		     void (*cb)(struct pool_seal *seal, int status))
 {
 	seal->store = s;
 	seal->cb = cb;
 	seal->status = 0;
 	store_work_begin(s);
 	uv_queue_work(s->loop, &seal->work, seal_work, seal_done);
-	return 0;
 }
 
 int pool_seal_now(struct pool_store *s, struct pool_seal *seal)
@@ -267,15 +266,14 @@ static void verify_done(uv_work_t *work, int status)
 	store_work_end(s);
 }
 
-int pool_verify_start(struct pool_store *s, struct pool_verify *v,
-		      void (*cb)(struct pool_verify *v, int status))
+void pool_verify_start(struct pool_store *s, struct pool_verify *v,
+		       void (*cb)(struct pool_verify *v, int status))
 {
 	v->store = s;
 	v->cb = cb;
 	v->status = 0;
 	store_work_begin(s);
 	uv_queue_work(s->loop, &v->work, verify_work, verify_done);
-	return 0;
 }
 
 /* ---- reserve ---- */
@@ -331,15 +329,14 @@ static void reserve_done(uv_work_t *work, int status)
 	store_work_end(s);
 }
 
-int pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
-			     void (*cb)(struct pool_reserve *r, int status))
+void pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
+			      void (*cb)(struct pool_reserve *r, int status))
 {
 	r->store = s;
 	r->cb = cb;
 	r->status = 0;
 	store_work_begin(s);
 	uv_queue_work(s->loop, &r->work, reserve_work, reserve_done);
-	return 0;
 }
 
 /* ---- copy ---- */
@@ -427,13 +424,12 @@ static void copy_done(uv_work_t *work, int status)
 	store_work_end(s);
 }
 
-int pool_copy_start(struct pool_store *s, struct pool_copy *c,
-		    void (*cb)(struct pool_copy *c, int status))
+void pool_copy_start(struct pool_store *s, struct pool_copy *c,
+		     void (*cb)(struct pool_copy *c, int status))
 {
 	c->store = s;
 	c->cb = cb;
 	c->status = 0;
 	store_work_begin(s);
 	uv_queue_work(s->loop, &c->work, copy_work, copy_done);
-	return 0;
 }

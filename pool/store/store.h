@@ -217,8 +217,8 @@ struct pool_reserve {
 	int status;
 	void (*cb)(struct pool_reserve *r, int status);
 };
-int pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
-			     void (*cb)(struct pool_reserve *r, int status));
+void pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
+			      void (*cb)(struct pool_reserve *r, int status));
 
 /* ---- files of clients ---- */
 
@@ -264,11 +264,11 @@ struct pool_seal {
 };
 /*
  * In a worker: free what is reserved beyond the size, checksum the file, attach
- * the metadata, make it read-only. Returns 0 or -ENOMEM (cb never runs); cb
- * gets 0 or -errno. The id must not be removed before cb.
+ * the metadata, make it read-only. cb gets 0 or -errno, in a later turn. The id
+ * must not be removed before cb.
  */
-int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
-		    void (*cb)(struct pool_seal *seal, int status));
+void pool_seal_start(struct pool_store *s, struct pool_seal *seal,
+		     void (*cb)(struct pool_seal *seal, int status));
 /* The same on the calling thread, for files so small that passing them to a
  * worker would cost more. Returns the status; no callback. */
 int pool_seal_now(struct pool_store *s, struct pool_seal *seal);
@@ -293,8 +293,8 @@ struct pool_verify {
  * -errno. fd > 0: verify this lent file (O_RDONLY, borrowed) instead of id; its
  * offset is 0 afterwards.
  */
-int pool_verify_start(struct pool_store *s, struct pool_verify *v,
-		      void (*cb)(struct pool_verify *v, int status));
+void pool_verify_start(struct pool_store *s, struct pool_verify *v,
+		       void (*cb)(struct pool_verify *v, int status));
 
 struct pool_copy {
 	/* O_RDONLY, borrowed; may be a descriptor that a peer lent */
@@ -307,8 +307,8 @@ struct pool_copy {
 	void (*cb)(struct pool_copy *c, int status);
 };
 /* In a worker: copy a file's content, after reserving space for it. */
-int pool_copy_start(struct pool_store *s, struct pool_copy *c,
-		    void (*cb)(struct pool_copy *c, int status));
+void pool_copy_start(struct pool_store *s, struct pool_copy *c,
+		     void (*cb)(struct pool_copy *c, int status));
 
 /* ---- using files ---- */
 

@@ -58,7 +58,7 @@
 #define unit_run_until(loop, cond)                                      \
 	do {                                                            \
 		if (!unit_ran_until((loop), (cond), #cond))             \
-			unit_waited_in_vain(#cond);                     \
+			unit_timed_out(#cond);                     \
 	} while (0)
 
 /* The same for callers that clean up before the test fails: false after
@@ -84,13 +84,13 @@
 		uint64_t end_ = unit_now_s() + UNIT_WAIT_S;             \
 		while (!(cond)) {                                       \
 			if (unit_now_s() > end_)                        \
-				unit_waited_in_vain(text);              \
+				unit_timed_out(text);                   \
 			meanwhile;                                      \
 			usleep(200);                                    \
 		}                                                       \
 	} while (0)
 
-#define unit_waited_in_vain(text) fail_msg("waited in vain for %s", text)
+#define unit_timed_out(text) fail_msg("timed out waiting for %s", text)
 
 /* Real time: tests replace the clock of pool/base/clock.h. */
 static inline uint64_t unit_now_s(void)
@@ -116,7 +116,7 @@ struct unit_wait {
 
 static inline void unit_on_alarm(int sig)
 {
-	static const char sleeps[] = "the loop sleeps, and in vain for ";
+	static const char sleeps[] = "the loop sleeps while waiting for ";
 
 	(void)sig;
 	(void)!write(STDERR_FILENO, sleeps, sizeof(sleeps) - 1);

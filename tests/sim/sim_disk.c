@@ -245,7 +245,7 @@ static void on_work_done(struct sim_event *e)
 	sim_call(w->s->host, &w->call);
 }
 
-static int work_start(struct pool_store *s, void (*run)(void *req), void *req)
+static void work_start(struct pool_store *s, void (*run)(void *req), void *req)
 {
 	struct work *w = calloc(1, sizeof(*w));
 
@@ -258,7 +258,6 @@ static int work_start(struct pool_store *s, void (*run)(void *req), void *req)
 	pool_list_init(&w->call.link);
 	pool_list_add_tail(&s->works, &w->link);
 	sim_at(&w->done, sim_now_ns() + sim_random(WORK_NS));
-	return 0;
 }
 
 bool pool_store_busy(const struct pool_store *s)
@@ -463,11 +462,11 @@ static void run_reserve(void *req)
 	r->cb(r, 0);
 }
 
-int pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
-			     void (*cb)(struct pool_reserve *r, int status))
+void pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
+			      void (*cb)(struct pool_reserve *r, int status))
 {
 	r->cb = cb;
-	return work_start(s, run_reserve, r);
+	work_start(s, run_reserve, r);
 }
 
 bool pool_store_has_clients(const struct pool_store *s)
@@ -519,12 +518,12 @@ static void run_seal(void *req)
 	seal->cb(seal, seal->status);
 }
 
-int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
-		    void (*cb)(struct pool_seal *seal, int status))
+void pool_seal_start(struct pool_store *s, struct pool_seal *seal,
+		     void (*cb)(struct pool_seal *seal, int status))
 {
 	seal->cb = cb;
 	seal->status = pool_seal_now(s, seal);
-	return work_start(s, run_seal, seal);
+	work_start(s, run_seal, seal);
 }
 
 int pool_store_set_blob(struct pool_store *s, uint64_t id, uint64_t size,
@@ -557,8 +556,8 @@ static void run_verify(void *req)
 	v->cb(v, v->status);
 }
 
-int pool_verify_start(struct pool_store *s, struct pool_verify *v,
-		      void (*cb)(struct pool_verify *v, int status))
+void pool_verify_start(struct pool_store *s, struct pool_verify *v,
+		       void (*cb)(struct pool_verify *v, int status))
 {
 	struct sim_file *f = file_find(s->disk, v->id);
 
@@ -568,7 +567,7 @@ int pool_verify_start(struct pool_store *s, struct pool_verify *v,
 		v->status = XXH128_isEqual(v->sum, sim_bytes_sum(f->bytes,
 								 f->size)) ?
 				    0 : -EBADMSG;
-	return work_start(s, run_verify, v);
+	work_start(s, run_verify, v);
 }
 
 static void run_copy(void *req)
@@ -578,8 +577,8 @@ static void run_copy(void *req)
 	c->cb(c, 0);
 }
 
-int pool_copy_start(struct pool_store *s, struct pool_copy *c,
-		    void (*cb)(struct pool_copy *c, int status))
+void pool_copy_start(struct pool_store *s, struct pool_copy *c,
+		     void (*cb)(struct pool_copy *c, int status))
 {
 	struct sim_file *from = sim_file_of_fd(c->from);
 	struct sim_file *to = sim_file_of_fd(c->fd);
@@ -587,7 +586,7 @@ int pool_copy_start(struct pool_store *s, struct pool_copy *c,
 	to->bytes = from->bytes;
 	to->size = from->size < c->limit ? from->size : c->limit;
 	c->cb = cb;
-	return work_start(s, run_copy, c);
+	work_start(s, run_copy, c);
 }
 
 /* ---- using files ---- */

@@ -171,7 +171,7 @@ static void removals_are_open(struct sn_name *nm, unsigned int node)
 
 /* An error that the next fsync of a directory would have returned is lost with
  * the node: fsyncs of its next process report only what that finds. */
-static void losses_are_not_told(struct sn_proc *p)
+static void losses_are_not_reported(struct sn_proc *p)
 {
 	for (unsigned int i = 0; i < SN_DIRS; i++) {
 		struct node_dirent *d = dir_of(p, i);
@@ -186,7 +186,7 @@ void sn_users_lose(struct sn_proc *p)
 {
 	struct pool_list *it, *tmp;
 
-	losses_are_not_told(p);
+	losses_are_not_reported(p);
 	for (unsigned int k = 0; k < SN_NAMES; k++) {
 		removals_are_open(&p->sn->name[k], p->index);
 		dies_while_sealed(p, &p->sn->name[k]);

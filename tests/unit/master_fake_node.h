@@ -380,7 +380,7 @@ static void fake_nothing(uv_timer_t *t)
 		uv_close((uv_handle_t *)&tick_, NULL);                  \
 		uv_run((loop), UV_RUN_NOWAIT);                          \
 		if (!(cond))                                            \
-			unit_waited_in_vain(#cond);                     \
+			unit_timed_out(#cond);                          \
 	} while (0)
 
 static inline void run_ms(uv_loop_t *loop, uint64_t ms)
