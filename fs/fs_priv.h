@@ -93,7 +93,7 @@ struct fs_inode {
 				retried OPEN (fs_inode_can_switch) */
 	bool attr_expired : 1; /* directory: its attributes were invalidated
 				  and the kernel has not asked for them since */
-	bool may_be_kept : 1; /* allocated as a struct fs_inode_kept */
+	bool has_kept_part : 1; /* allocated as a struct fs_inode_kept */
 	uint16_t writers_due; /* writers that got ESTALE and whose second OPEN
 				 of this nodeid is expected or waits: readers
 				 wait for them */
@@ -110,7 +110,7 @@ struct fs_inode_kept {
 
 static inline struct fs_inode_kept *fs_inode_kept(const struct fs_inode *i)
 {
-	return i->may_be_kept ? (struct fs_inode_kept *)(uintptr_t)i : NULL;
+	return i->has_kept_part ? (struct fs_inode_kept *)(uintptr_t)i : NULL;
 }
 
 /* The nodeid of i. */

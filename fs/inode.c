@@ -38,7 +38,7 @@ static struct fs_inode *inode_alloc(const struct fs *fs, uint32_t incarnation)
 			k->incarnation = incarnation;
 		i = k ? &k->i : NULL;
 		if (i)
-			i->may_be_kept = true;
+			i->has_kept_part = true;
 	}
 	if (i)
 		pool_list_init(&i->lru);

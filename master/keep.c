@@ -20,7 +20,7 @@
  */
 static uint16_t root_set(const Kvpool__Meta *meta)
 {
-	uint16_t set = POOL_ROOT_TOLD;
+	uint16_t set = POOL_ROOT_RECORDED;
 
 	if (meta->set)
 		return set | (meta->set & POOL_ROOT_SETS);

@@ -36,7 +36,7 @@ int master_map_init(struct master_map *m, uint64_t tombs_max,
 	master_item_init(&root->item, MASTER_DIR);
 	root->mode = POOL_ROOT_MODE;
 	root->mtime_ns = pool_wall_ns();
-	root->set = POOL_ROOT_TOLD;
+	root->set = POOL_ROOT_RECORDED;
 	return 0;
 }
 

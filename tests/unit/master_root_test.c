@@ -62,11 +62,11 @@ static void a_rule_of_the_root_sets_none_of_its_attributes(void **state)
 	assert_int_equal(0, fake_rule(&node[0], "", "user.kvpool.replicas",
 				      "2"));
 	run_until(&loop, fake_find(&node[0], ""));
-	assert_int_equal(POOL_ROOT_TOLD, root_seen()->set);
+	assert_int_equal(POOL_ROOT_RECORDED, root_seen()->set);
 	assert_int_equal(POOL_ROOT_MODE, root_seen()->mode);
 	assert_true(root_seen()->mtime_ns != 0);
 	restart();
-	assert_int_equal(POOL_ROOT_TOLD, root_seen()->set);
+	assert_int_equal(POOL_ROOT_RECORDED, root_seen()->set);
 	assert_int_equal(POOL_ROOT_MODE, root_seen()->mode);
 }
 
@@ -76,11 +76,11 @@ static void what_was_set_of_the_root_outlives_the_master(void **state)
 	join_root();
 	assert_int_equal(0, set_root(POOL_SET_MODE, 0750, 0, 0));
 	restart();
-	assert_int_equal(POOL_ROOT_TOLD | POOL_SET_MODE, root_seen()->set);
+	assert_int_equal(POOL_ROOT_RECORDED | POOL_SET_MODE, root_seen()->set);
 	assert_int_equal(0750, root_seen()->mode);
 	assert_int_equal(0, set_root(POOL_SET_UID | POOL_SET_MTIME, 0, 12, 5));
 	restart();
-	assert_int_equal(POOL_ROOT_TOLD | POOL_SET_MODE | POOL_SET_UID |
+	assert_int_equal(POOL_ROOT_RECORDED | POOL_SET_MODE | POOL_SET_UID |
 			 POOL_SET_MTIME, root_seen()->set);
 	assert_int_equal(0750, root_seen()->mode);
 	assert_int_equal(12, root_seen()->uid);
@@ -128,15 +128,15 @@ static void a_root_that_an_older_version_has_kept_is_told_right(void **state)
 {
 	(void)state;
 	an_older_version_kept(0755, 0, 0);
-	assert_int_equal(POOL_ROOT_TOLD, root_seen()->set);
+	assert_int_equal(POOL_ROOT_RECORDED, root_seen()->set);
 	assert_int_equal(POOL_ROOT_MODE, root_seen()->mode);
 	assert_true(root_seen()->mtime_ns != 0);
 	an_older_version_kept(0750, 0, 0);
-	assert_int_equal(POOL_ROOT_TOLD | POOL_SET_MODE, root_seen()->set);
+	assert_int_equal(POOL_ROOT_RECORDED | POOL_SET_MODE, root_seen()->set);
 	assert_int_equal(0750, root_seen()->mode);
 	assert_true(root_seen()->mtime_ns != 0);
 	an_older_version_kept(0755, 12, 7);
-	assert_int_equal(POOL_ROOT_TOLD | POOL_ROOT_SETS, root_seen()->set);
+	assert_int_equal(POOL_ROOT_RECORDED | POOL_ROOT_SETS, root_seen()->set);
 	assert_int_equal(0755, root_seen()->mode);
 	assert_int_equal(12, root_seen()->uid);
 	assert_int_equal(7, root_seen()->mtime_ns);
