@@ -1,7 +1,7 @@
 /*
- * Contents that this mount may have published under a name: sent before a cut,
- * then replaced here, while the master they were sent to is gone. If a new
- * master finds the name with one of them, it knows that no other node has
+ * Contents that this mount may have published under a name: they were sent to
+ * an earlier master, whose acks were lost, and then replaced here. If the name
+ * has one of them at a new master, the master knows that no other node has
  * changed it.
  */
 #include "pool/node/node_priv.h"

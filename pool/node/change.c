@@ -1,4 +1,4 @@
-/* One change of attributes, applied to what a name has. */
+/* One change of attributes: applied to a name's attributes, copied, freed. */
 #include "pool/node/node_priv.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@ void node_change_set(struct node_attr *a, const struct node_change *c)
 		a->mtime_ns = c->attr.mtime_ns;
 }
 
-/* An attribute that does not fit beside those that others have set is left out,
- * as the master will do. */
+/* Skips an xattr that does not fit beside those that other changes have set, as
+ * the master will. */
 static int set_each(struct pool_xattrs **x, const struct node_change *c)
 {
 	size_t cursor = 0, len;

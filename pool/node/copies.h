@@ -9,14 +9,14 @@
 #include "pool/node/object.h"
 
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
-#define NODE_AWAY_MS 1000	/* or for a holder that has just left */
+#define NODE_REJOIN_MS 1000	/* or for a holder that has just left */
 #define NODE_HEATS_MAX 4096	/* objects whose heat is known */
 #define NODE_DOUBTS_MAX 256	/* local copies that wait to be checked */
 #define NODE_DOUBT_S 10		/* between two checks of a copy */
 #define NODE_PIECE (4u << 20)	/* bytes in one of several parallel transfers */
 #define NODE_PIECES_MAX 8	/* parallel transfers of one object */
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
-#define NODE_SHY_MS 2000	/* then prefer other holders for so long */
+#define NODE_BACKOFF_MS 2000	/* then prefer other holders for so long */
 #define NODE_FLOOR_BPS (50ull << 20) /* floor bandwidth of deadlines, B/s */
 
 /* ---- heat.c: how often peers ask ---- */

@@ -66,7 +66,7 @@ void node_fetch_discard_file(struct node_fetch *f)
 	pool_store_remove(f->n->store, f->file.id);
 }
 
-static void tell_wants(struct node_fetch *f, struct node_object *o,
+static void answer_wants(struct node_fetch *f, struct node_object *o,
 		       int status)
 {
 	struct node_want *w;
@@ -145,7 +145,8 @@ static bool park(struct node_fetch *f)
 					 NODE_PARK_MS * 1000000ull;
 
 	if (f->status != -ENOENT || f->kind == FETCH_REPLICA ||
-	    f->e->gen != f->gen || (!moves && !node_fetch_holder_away(f)))
+	    f->e->gen != f->gen ||
+	    (!moves && !node_fetch_holder_may_rejoin(f)))
 		return false;
 	node_fetch_to(f, FETCH_PARKED);
 	f->alive = node_fetch_holders_alive(f);
@@ -205,7 +206,7 @@ void node_fetch_end(struct node_fetch *f, int status)
 	}
 	if (f->kind == FETCH_REPLICA)
 		node_fetch_replica_end(f, status);
-	tell_wants(f, status ? NULL : e->obj, status);
+	answer_wants(f, status ? NULL : e->obj, status);
 	fetch_free(f);
 	node_entry_tidy(n, e);
 }

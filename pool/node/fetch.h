@@ -151,8 +151,8 @@ bool node_fetch_same_host(const struct pool_node *n,
 			  const struct node_member *m);
 bool node_fetch_any_on_this_host(struct node_fetch *f);
 uint8_t node_fetch_holders_alive(struct node_fetch *f);
-/* Has a holder left in the last NODE_AWAY_MS? */
-bool node_fetch_holder_away(struct node_fetch *f);
+/* Has a holder left in the last NODE_REJOIN_MS? */
+bool node_fetch_holder_may_rejoin(struct node_fetch *f);
 
 /* ---- replicate.c ---- */
 

@@ -11,11 +11,12 @@ bool node_fetch_usable(struct node_fetch *f, unsigned int i)
 	       f->holders[i] != f->n->index;
 }
 
-static bool shy(struct node_fetch *f, unsigned int i)
+/* Did it stall recently? Then others are preferred. */
+static bool is_stalled(struct node_fetch *f, unsigned int i)
 {
 	uint64_t ms = node_member(f->n, f->holders[i])->stalled_ms;
 
-	return ms && pool_now_ms() - ms < NODE_SHY_MS;
+	return ms && pool_now_ms() - ms < NODE_BACKOFF_MS;
 }
 
 int node_fetch_next_holder(struct node_fetch *f)
@@ -25,10 +26,11 @@ int node_fetch_next_holder(struct node_fetch *f)
 
 	for (k = 0; k < f->nholders; k++) {
 		i = (f->first + k) % f->nholders;
-		if (!node_fetch_usable(f, i) || (found >= 0 && shy(f, i)))
+		if (!node_fetch_usable(f, i) ||
+		    (found >= 0 && is_stalled(f, i)))
 			continue;
 		found = (int)i;
-		if (!shy(f, i))
+		if (!is_stalled(f, i))
 			break;
 	}
 	if (found >= 0)
@@ -59,13 +61,13 @@ bool node_fetch_another_runs(struct node_fetch *f, unsigned int holder)
 	unsigned int i;
 
 	for (i = 0; i < f->nholders; i++)
-		if (i != holder && node_fetch_usable(f, i) && !shy(f, i))
+		if (i != holder && node_fetch_usable(f, i) && !is_stalled(f, i))
 			return true;
 	return false;
 }
 
-/* Not this node: it fetches because it has no copy, so a feed that names it is
- * behind. */
+/* This node is no holder to ask: it fetches because it has no copy, so a feed
+ * that names it as one is stale. */
 void node_fetch_take_holders(struct node_fetch *f)
 {
 	unsigned int i;
@@ -100,7 +102,7 @@ uint8_t node_fetch_holders_alive(struct node_fetch *f)
 	return alive;
 }
 
-bool node_fetch_holder_away(struct node_fetch *f)
+bool node_fetch_holder_may_rejoin(struct node_fetch *f)
 {
 	uint64_t now = pool_now_ms();
 	unsigned int i;
@@ -108,8 +110,8 @@ bool node_fetch_holder_away(struct node_fetch *f)
 	for (i = 0; i < f->nholders; i++) {
 		struct node_member *m = node_member(f->n, f->holders[i]);
 
-		if (m && !m->alive && m->gone_ms &&
-		    now - m->gone_ms < NODE_AWAY_MS)
+		if (m && !m->alive && m->left_ms &&
+		    now - m->left_ms < NODE_REJOIN_MS)
 			return true;
 	}
 	return false;

@@ -35,7 +35,7 @@ static void bad_bytes(struct node_fetch *f)
 }
 
 /* Its copy may be damaged: it checks, and has it replaced. */
-static void tell_doubt(struct node_fetch *f, unsigned int holder)
+static void report_doubt(struct node_fetch *f, unsigned int holder)
 {
 	pool_count(&f->n->c.doubts_reported);
 	pool_peers_doubt(f->n->peers,
@@ -46,7 +46,7 @@ static void tell_doubt(struct node_fetch *f, unsigned int holder)
 void node_fetch_bad_bytes(struct node_fetch *f, unsigned int holder)
 {
 	bad_bytes(f);
-	tell_doubt(f, holder);
+	report_doubt(f, holder);
 	f->bad[holder] = true;
 }
 
@@ -60,7 +60,7 @@ static bool again_alone(struct node_fetch *f)
 	for (i = 0; i < f->nholders; i++) {
 		if (!f->gave[i])
 			continue;
-		tell_doubt(f, i);
+		report_doubt(f, i);
 		f->gave[i] = false;
 		last = i;
 		gave++;
@@ -123,7 +123,7 @@ static void piece_failed(struct node_fetch *f, struct fetch_piece *p,
 	f->stale = f->stale || status == -ENOENT;
 	if (f->bad[p->holder] && (status == -EBADMSG || status == -EINVAL ||
 				  cut))
-		tell_doubt(f, p->holder);
+		report_doubt(f, p->holder);
 	pool_count(&f->n->c.fetch_retries);
 	node_fetch_move(f);
 }

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TOO_LARGE_SAID_MS 60000
+#define TOO_LARGE_LOG_MS 60000
 
 static void lent_return(struct node_fetch *f)
 {
@@ -141,7 +141,7 @@ static void warn_too_large(const struct node_fetch *f)
 	char size[32], room[32];
 
 	if (f->size <= most || (n->too_large_ms &&
-				now - n->too_large_ms < TOO_LARGE_SAID_MS))
+				now - n->too_large_ms < TOO_LARGE_LOG_MS))
 		return;
 	n->too_large_ms = now;
 	pool_warn("%.*s has %s, more than this node's %s of %s: it cannot be "

@@ -37,7 +37,8 @@ static void heat_free(struct pool_node *n, struct node_heat *h)
 	free(h);
 }
 
-static void tell(struct pool_node *n, const struct node_object *o, bool cold)
+static void report_heat(struct pool_node *n, const struct node_object *o,
+			bool cold)
 {
 	Kvpool__Heartbeat msg = KVPOOL__HEARTBEAT__INIT;
 	Kvpool__Heat item = KVPOOL__HEAT__INIT, *list = &item;
@@ -110,7 +111,7 @@ void node_heat_asked(struct pool_node *n, struct node_object *o)
 	if (h->gets % (n->opts.hot_gets * pieces) == 0 &&
 	    (o->counted || h->extra)) {
 		pool_count(&n->c.hot);
-		tell(n, o, false);
+		report_heat(n, o, false);
 	}
 }
 
@@ -135,7 +136,7 @@ void node_heat_forget(struct pool_node *n, struct node_object *o)
 	if (!o->heat)
 		return;
 	if (o->heat->extra && !o->counted)
-		tell(n, o, true);
+		report_heat(n, o, true);
 	heat_free(n, o->heat);
 }
 

@@ -21,7 +21,7 @@ struct node_member {
 	bool draining;
 	unsigned int drained_percent;
 	uint64_t stalled_ms; /* when it last let a transfer stall; 0: never */
-	uint64_t gone_ms; /* when it last ceased to be alive; 0: never */
+	uint64_t left_ms; /* when it last ceased to be alive; 0: never */
 };
 
 /* ---- member.c: the pool's members ---- */

@@ -1,20 +1,45 @@
 /*
- * Changes that the master has not acked, in the order in which they were made:
- * each has a ticket from one counter (barrier.c).
+ * Unacked changes, in the order in which they were made: each has a ticket from
+ * one counter (barrier.c).
  *
- * A cut connection loses acks. Changes are numbered, and the master keeps the
- * results that a node may not have received: WELCOME brings them. A change
- * without a result was never executed, and is sent again as if for the first
- * time.
+ * The life of a change:
  *
- * A new master has no results. It knows a change as executed only if that left
- * something in its state. Other changes are sent `again`, with the highest
- * generation seen when they were first sent: had they been executed, their
- * generation would be higher. So the new master executes them only if nothing
- * newer than that exists, or only this node's own.
+ *   event            outbox                        what the master does
+ *   made             appended to ops_waiting       nothing yet
+ *   sent             moved to ops_sent, numbered,  executes it, keeps its
+ *                    seen_gen stamped              result
+ *   ack (OPS_DONE)   applied and freed             frees the result when the
+ *                                                  next OPS confirms the ack
+ *   connection lost  in_doubt, moved to the front  keeps the results that were
+ *                    of ops_waiting                not confirmed
  *
- * A PUBLISH that is no longer wanted but may have been executed stays in its
- * list, without an object, until its result is known.
+ * WELCOME then says what happened to each change in doubt (node_ops_welcome).
+ * A master with all results (ops_exact: as a rule the same one) brings the lost
+ * acks (answers_lost):
+ *
+ *   it has a result  applied, as an ack            executed it, once
+ *   it has none      resent as if new, with a new  did not execute it: executes
+ *                    number                        it now
+ *
+ * A new master has no results. Its state tells the number of the last change of
+ * this run that it surely contains (`executed`), and a generation below those
+ * of all later changes (`gen`; settle_all):
+ *
+ *   up to executed   completed as a success        has it in its state
+ *     but a PUBLISH or UNLINK of any generation: resent with Op.again, because
+ *     only an ack says which generation it got or hid
+ *   later            resent with Op.again and      executes it only if no other
+ *                    seen_gen (at least `gen`)     node has changed the name
+ *                                                  since; else refuses it
+ *   cancelled        freed: the inventory does     finds no holder here
+ *   PUBLISH          not list the file
+ *
+ * If the master does not know this run, all changes count as later, with `gen`
+ * 0. A change that an even earlier master may have executed keeps `again` and
+ * its seen_gen, whatever WELCOME brings.
+ *
+ * A cancelled PUBLISH that may have been executed stays in its list, without an
+ * object, until its result is known.
  */
 #include "pool/node/ops.h"
 
@@ -25,7 +50,6 @@
 
 /* ---- making ---- */
 
-/* The object of a PUBLISH: its ref passes to the caller; or NULL. */
 struct node_object *node_op_take_object(struct node_op *op)
 {
 	struct node_object *o = op->obj;
@@ -53,8 +77,8 @@ void node_op_free(struct pool_node *n, struct node_op *op)
 	free(op);
 }
 
-/* A single change is sent almost at once. In a burst, messages carry several: a
- * message costs both sides more than a change. */
+/* A single change is sent almost at once; in a burst, several share a message,
+ * because a message costs both sides more than a change. */
 void node_ops_schedule(struct pool_node *n)
 {
 	uint64_t since = pool_now_ms() - n->batch_ms;
@@ -129,9 +153,10 @@ static bool is_full(const struct pool_node *n, uint32_t uid)
 }
 
 /*
- * The content that the change was made from, or NULL. If its publisher lost the
- * ack and publishes it again, it gets another generation; by the content the
- * master sees that it is not newer than this change.
+ * Records the content (or NULL) from which the change was made. If the node
+ * that published that content lost its ack and resends the PUBLISH, the content
+ * gets a newer generation. The master compares contents, and so sees that it is
+ * not newer than this change.
  */
 static void made_from(struct node_op *op, const struct node_content *base)
 {
@@ -141,6 +166,7 @@ static void made_from(struct node_op *op, const struct node_content *base)
 	op->has_base = true;
 }
 
+/* Sets o as the object of op, a PUBLISH. */
 static void op_of(struct node_op *op, struct node_object *o)
 {
 	op->obj = node_object_ref(o);
@@ -167,7 +193,7 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	return 0;
 }
 
-/* Whose share of the queue a change of e takes. */
+/* The user in whose share of the queue a change of e counts. */
 static uint32_t payer_of(const struct pool_node *n, const struct pool_entry *e)
 {
 	return n->caller != NODE_NO_CALLER ? n->caller : pool_node_attr(e)->uid;
@@ -219,8 +245,8 @@ static int op_change(struct pool_node *n, struct node_op *op,
 	return err;
 }
 
-/* Any generation that this node published or has seen, but nothing newer from
- * other nodes. */
+/* For an UNLINK of any generation: of those that this node has published or
+ * seen. The master refuses it if another node has published a newer one. */
 static void of_any(struct pool_node *n, struct node_op *op,
 		   const struct node_object *own)
 {
@@ -347,8 +373,8 @@ static int fill_publish(struct batch *b, struct node_op *op, Kvpool__Meta *m)
 	return pool_xattrs_to_pb(o->w->xattrs, &m->xattrs, &m->n_xattrs);
 }
 
-/* The whole set of attributes, for a master that does not know single ones;
- * NULL: the name is gone. */
+/* All xattrs of the name, for a master that cannot set or remove a single one.
+ * NULL: the name no longer exists. */
 static const struct pool_entry *whole_set(struct pool_node *n,
 					  const struct node_op *op,
 					  const struct pool_xattrs **ret_x)
@@ -410,8 +436,8 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 		return -ENOMEM;
 	po->before = b->before[b->n]->list;
 	po->n_before = node_before_to_pb(before, base, b->before[b->n]);
-	/* Not if it may have been executed: another node may have put the same
-	 * bytes back since. */
+	/* A change that may have been executed must not list its base in
+	 * `before`: another node may have restored the same bytes since. */
 	if (base && op->again)
 		po->made_from = po->before[--po->n_before];
 	return 0;
@@ -492,7 +518,7 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 			break;
 		op = pool_list_entry(it, struct node_op, link);
 		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj) {
-			node_op_free(n, op); /* no longer wanted */
+			node_op_free(n, op); /* cancelled */
 			continue;
 		}
 		if (fill(n, b, op) < 0)
@@ -554,7 +580,7 @@ bool node_ops_rules_sent(struct pool_node *n)
 static bool hand_over_op(struct pool_node *n, struct batch *b,
 			 struct node_op *op)
 {
-	/* Not wanted any more: the next inventory shows that it is gone. */
+	/* Cancelled: the next inventory does not list the file. */
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH &&
 	    (!op->obj || op->obj->state != NODE_PENDING))
 		return true;
@@ -624,8 +650,8 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 		op_of(op, e->own);
 		e->own->w->by = po->by;
 	}
-	/* Unchanged: the master may have executed it, and would take its own
-	 * result for a newer version. */
+	/* As the old process had them. With `queued` set here, the master would
+	 * take its own execution of this change for a newer version. */
 	op->queued = po->queued;
 	op->in_doubt = true;
 	op->again = po->again;
@@ -662,8 +688,6 @@ int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops)
 		err = take_over_op(n, ops->ops[i]);
 	return err < 0 ? err : 0;
 }
-
-/* ---- what was sent in earlier sessions ---- */
 
 void node_ops_free(struct pool_node *n)
 {

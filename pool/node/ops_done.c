@@ -1,6 +1,6 @@
 /*
- * Acks of changes. Changes whose ack was lost are settled by the next WELCOME
- * (see ops.c).
+ * Acks of changes. Changes whose ack was lost are settled by the next WELCOME:
+ * the tables are in ops.c.
  */
 #include "pool/node/ops.h"
 
@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Is the local copy the version that the master has just published? */
-static bool stands_in(struct pool_node *n, const struct node_entry *e,
+/* Is the local copy (HELD, not borrowed) of generation gen, which the master
+ * has just published? Then makes it a counted copy. */
+static bool has_same_version(struct pool_node *n, const struct node_entry *e,
 		      uint64_t gen)
 {
 	struct node_object *o = e->obj;
@@ -25,24 +26,24 @@ static bool stands_in(struct pool_node *n, const struct node_entry *e,
 }
 
 /*
- * The published file was replaced or dropped while its PUBLISH was in flight:
- * an UNLINK of exactly that generation takes it back, as the master must not
- * name this node as a holder.
+ * The file was replaced or dropped here while its PUBLISH was in flight. The
+ * master now names this node as the holder of bytes that no longer exist, so an
+ * UNLINK of exactly that generation is queued.
  */
-static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
+static void undo_publish(struct pool_node *n, struct node_op *op, uint64_t gen)
 {
 	size_t len = strlen(op->sent_path);
 	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->sent_path, len);
 	struct node_entry *e = pe ? node_file(pe) : NULL;
 	struct node_op *undo;
 
-	if (e && stands_in(n, e, gen))
+	if (e && has_same_version(n, e, gen))
 		return; /* the local copy has the same bytes */
 	if (e && e->hidden_gen >= NODE_HIDES_ANY)
 		return; /* an UNLINK of any generation is in flight */
 	if (e && e->own) {
-		/* The file that replaced it takes it back: by its own PUBLISH,
-		 * or when it is dropped (node_own_drop). */
+		/* The file that replaced it removes this generation: by its own
+		 * PUBLISH, or when it is dropped (node_own_drop). */
 		e->own->w->phantom_gen = gen;
 		if (e->own->w->base_gen < gen)
 			e->own->w->base_gen = gen;
@@ -53,7 +54,8 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 		undo->gen = gen;
 }
 
-/* A file that is here now was created after the UNLINK. */
+/* A file that the name has here now was created after the UNLINK, so it
+ * replaces generation gen, too. */
 static void unlink_answered(struct node_entry *e, uint64_t gen)
 {
 	if (e->own && e->own->w && e->own->w->base_gen < gen)
@@ -90,8 +92,8 @@ static void mkdir_answered(struct pool_node *n, struct node_dirent *d,
 	}
 }
 
-/* The ack of MKDIR, RMDIR or UNLINK: from now on the feed decides what shows.
- */
+/* The ack of MKDIR, RMDIR or UNLINK: from now on the feed alone decides whether
+ * the name is visible. */
 static void name_answered(struct pool_node *n, struct node_op *op,
 			  const Kvpool__OpResult *r)
 {
@@ -105,7 +107,7 @@ static void name_answered(struct pool_node *n, struct node_op *op,
 		mkdir_answered(n, d, status);
 	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
 		d->removing--;
-		/* (-ENOTDIR: a file elsewhere won its name.) */
+		/* -ENOTDIR: another node's file has its name now. */
 		if (status && status != -ENOENT && status != -ENOTDIR &&
 		    !d->removing) {
 			node_dir_gone(n, d, false);
@@ -121,15 +123,15 @@ static void name_answered(struct pool_node *n, struct node_op *op,
 		node_hide(n, e, e->hidden_gen < UINT64_MAX ?
 					e->hidden_gen + 1 :
 					unlink_hides(e, r));
-		/* Refused, or a newer version exists already. */
+		/* The UNLINK was refused, or a newer version exists already. */
 		if (n->ops && !e->own && pool_node_published(e))
 			n->ops->appeared(n->ops_arg, &e->e);
 		node_entry_tidy(n, e);
 	}
 }
 
-/* Stores the new attribute generation in the copy's metadata. The feed brings
- * it, too, but this process may have ended by then. */
+/* Stores the new attribute generation in the copy's metadata now: when the feed
+ * brings it, this process may have ended. */
 static void attrs_answered(struct pool_node *n, struct node_op *op,
 			   uint64_t gen)
 {
@@ -143,9 +145,10 @@ static void attrs_answered(struct pool_node *n, struct node_op *op,
 	(void)node_write_blob(n, e->obj);
 }
 
-/* There was no room for what it set or made (-EDQUOT, -ENOSPC); or the file
- * that it removed may exist again, and it is unknown whether that one is newer
- * (-EIO). The next fsync of its directory reports that. */
+/* The next fsync of the directory reports that the master refused the change.
+ * -EDQUOT, -ENOSPC: no room for what it set or made. -EIO: the file that it
+ * removed may exist again, and the master cannot tell whether that is a newer
+ * one. */
 static void change_lost(struct pool_node *n, const struct node_op *op,
 			int status)
 {
@@ -176,7 +179,7 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
 		if (!o) {
 			if (r->status == 0 && r->gen && op->sent_path)
-				take_back(n, op, r->gen);
+				undo_publish(n, op, r->gen);
 			return;
 		}
 		o->from = op->again ? known_gen(op, o) : 0;
@@ -196,7 +199,7 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);
 		if (r->status == -ESTALE)
-			return; /* another node was faster: expected */
+			return; /* expected: another node's change was first */
 		pool_warn_limited("the master refused %s of \"%s\": %s",
 				  op->kind == KVPOOL__OP__KIND__UNLINK ?
 					  "unlink" :
@@ -217,12 +220,12 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 		n->batches--;
 	for (i = 0; i < done->n_results; i++) {
 		if (pool_list_empty(&n->ops_sent)) {
-			pool_warn_limited("the master answered changes that "
-					  "were not asked for");
+			pool_warn_limited("the master acked more changes than "
+					  "are in flight: ignored");
 			return;
 		}
 		op = pool_list_first(&n->ops_sent, struct node_op, link);
-		/* Removed first: what follows may walk the list. */
+		/* Removed first: op_answered may walk the list. */
 		pool_list_del(&op->link);
 		n->ops_done++;
 		op_answered(n, op, done->results[i]);
@@ -250,7 +253,7 @@ void node_ops_cut_off(struct pool_node *n)
 	pool_list_splice(&n->ops_waiting, &n->ops_sent);
 }
 
-/* The first change sent before the cut, or NULL. */
+/* The first change in doubt, if the queue begins with one; or NULL. */
 static struct node_op *first_in_doubt(struct pool_node *n)
 {
 	struct node_op *op;
@@ -270,8 +273,8 @@ static void answer_in_doubt(struct pool_node *n, struct node_op *op,
 	node_op_free(n, op);
 }
 
-/* Applies results that were lost. After a take-over, changes that were no
- * longer wanted were not handed over: their results are skipped. */
+/* Applies the results whose acks were lost. Results without a change here are
+ * skipped: a take-over does not hand over cancelled changes. */
 static void answers_lost(struct pool_node *n, const Kvpool__Welcome *w)
 {
 	struct node_op *op;
@@ -285,17 +288,19 @@ static void answers_lost(struct pool_node *n, const Kvpool__Welcome *w)
 	}
 }
 
-/* An UNLINK of any generation hides everything until it is acked, and may have
- * been refused: it is sent again. */
-static bool is_asked_again(const struct node_op *op)
+/* Is op resent even if the new master has executed it? A PUBLISH is, because
+ * the ack brings its generation; an UNLINK of any generation is, because it
+ * hides all generations until its ack says which were removed, and because it
+ * may have been refused. */
+static bool must_resend(const struct node_op *op)
 {
 	return op->kind == KVPOOL__OP__KIND__PUBLISH ||
 	       (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen);
 }
 
 /*
- * A new master without results. Changes that its state contains are done; any
- * that were executed after that have a generation above `gen`.
+ * One change in doubt at a new master, as the table in ops.c says. true: it is
+ * completed or cancelled, and freed; false: it will be resent.
  */
 static bool settle_in_doubt(struct pool_node *n, struct node_op *op,
 			uint64_t executed, uint64_t gen)
@@ -310,10 +315,11 @@ static bool settle_in_doubt(struct pool_node *n, struct node_op *op,
 	if (!op->number)
 		return false;
 	if (op->number > executed) {
-		/* Unless an even earlier master may have executed it. */
+		/* Not if an even earlier master may have executed it: then its
+		 * generation may be below `gen`. */
 		if (!op->again && op->seen_gen < gen)
 			op->seen_gen = gen;
-	} else if (!is_asked_again(op)) {
+	} else if (!must_resend(op)) {
 		done.gen = op->kind == KVPOOL__OP__KIND__UNLINK ? gen : 0;
 		answer_in_doubt(n, op, &done);
 		return true;
@@ -340,7 +346,7 @@ static void settle_all(struct pool_node *n, uint64_t executed, uint64_t gen)
 	pool_list_splice(&n->ops_waiting, &kept);
 }
 
-/* The rest was never executed by this master. */
+/* This master has all results, and none of the remaining changes. */
 static void not_executed(struct pool_node *n)
 {
 	struct pool_list *it, *tmp;

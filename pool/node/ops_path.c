@@ -1,30 +1,33 @@
 /*
  * Unacked changes of attributes (SETATTR), by path.
  *
- * A program that changes one name again and again must not make the queue long:
- * an fsync of any directory waits for all that was queued before it. So a
+ * A program that keeps changing one name must not make the queue long, because
+ * an fsync of any directory waits for all changes queued before it. So a
  * change is merged into an earlier one of the same path that was never sent and
  * is of the same kind: mode, owner and times together are one kind, each xattr
  * is a kind of its own. (The master refuses a change as a whole: an xattr that
- * finds no room must not take others with it.) The merged change keeps its
- * place and its ticket: whoever waits for the later change waits for all
- * tickets up to its own, and so for this one.
+ * finds no room must not make others fail.) The merged change keeps its place
+ * and its ticket: a barrier for the later change waits for all tickets up to
+ * its own, and so for this one.
  *
  * The later change is then executed before those queued between the two, so
  * these must not depend on it, nor it on them:
  *   - a change of the name itself (UNLINK, MKDIR, RMDIR): the attributes before
  *     it belong to another file. So it closes the changes queued before it:
- *     nothing is merged into them any more. (A directory goes only after all
- *     names in it. A PUBLISH closes nothing: it is sent with the attributes
- *     that its file has by then, later changes included.)
- *   - a mode or an owner, after anything else that says who may read what: a
- *     directory may be opened to all after a file in it was removed. These are
- *     merged only if nothing of that kind was queued in between.
- *   - an xattr that grows may need the room of another that was removed, and is
- *     charged to the owner.
- * At the limit of a user's quota the master may refuse an xattr that the user
- * made room for under another name, as it may refuse those that two nodes
- * granted side by side. The next fsync reports it.
+ *     nothing is merged into them any more. (RMDIR closes no changes of names
+ *     in the directory: these are removed before it. A PUBLISH closes nothing:
+ *     it is sent with the attributes that its file has by then, later changes
+ *     included.)
+ *   - a change of mode or owner, if another change that affects access lies in
+ *     between: a user may remove a file, then open its directory to all. So it
+ *     is merged only if none of that kind was queued in between
+ *     (access_ticket).
+ *   - an xattr that grows may need the room of another that was removed in
+ *     between, and is charged to the owner, who may have changed in between.
+ * At the limit of a user's quota, the master may still refuse an xattr for
+ * which the user made room by a change of another name, because it is now
+ * executed first. The next fsync reports that, as it does if two nodes admit
+ * xattrs at the same time that exceed the quota together.
  */
 #include "pool/node/ops.h"
 
@@ -134,8 +137,8 @@ int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 
 /* ---- merging ---- */
 
-/* Can it still be changed? Only if it was never sent: otherwise a master may
- * have executed it as it was. */
+/* May a later change be merged into op? Only if op was never sent: otherwise a
+ * master may have executed it as it was. */
 static bool is_open(const struct pool_node *n, const struct node_op *op)
 {
 	return !op->closed && !op->sent && !op->in_doubt && !op->number &&
@@ -203,7 +206,7 @@ static struct node_op *open_for(struct pool_node *n, const char *path,
 {
 	struct node_op *first = change_first(n, path, len);
 	struct node_op *op = first ? before(first) : NULL;
-	bool others = false; /* of the xattrs */
+	bool others = false; /* c would pass a change of another xattr */
 	unsigned int i;
 
 	for (i = 0; op && i < LOOK_BACK && is_open(n, op); i++) {
@@ -217,7 +220,7 @@ static struct node_op *open_for(struct pool_node *n, const char *path,
 	return NULL;
 }
 
-/* op sets what c does: 0 or -ENOMEM. */
+/* op also sets what c sets. 0, or -ENOMEM: op is unchanged. */
 static int merge(struct node_op *op, const struct node_change *c)
 {
 	struct node_change copy;

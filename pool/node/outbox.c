@@ -27,8 +27,8 @@ int node_session_send_any(struct pool_node *n, uint16_t type, uint64_t req,
 	err = pool_conn_send(n->session->conn, type, req, msg);
 	pool_count(&n->c.master_requests);
 	if (err) {
-		/* The master may wait for this message: the next join sends
-		 * everything. */
+		/* The master may wait for this message. Closing the connection
+		 * makes the next join send everything. */
 		pool_warn_limited("sending %s to the master failed: %s",
 				  pool_msg_name(type), strerror(-err));
 		pool_conn_close(n->session->conn);
@@ -110,7 +110,8 @@ void node_helds_send(struct pool_node *n)
 		free(h->items[i]);
 }
 
-/* One message per turn: the node's figures cost more than an item. */
+/* One message per turn carries all items, because each message also carries the
+ * node's figures, which cost more than an item. */
 void node_report_held(struct pool_node *n, const char *path, size_t path_len,
 		      uint64_t gen, bool extra, int status)
 {
@@ -118,7 +119,7 @@ void node_report_held(struct pool_node *n, const char *path, size_t path_len,
 	Kvpool__Held__Item one, *item = malloc(sizeof(*item) + path_len);
 	bool alone = !item;
 
-	if (alone) { /* no memory to queue it: send it now, after the queue */
+	if (alone) { /* no memory to queue it: sent now, after those queued */
 		node_helds_send(n);
 		item = &one;
 	}
@@ -165,11 +166,12 @@ bool node_kernel_behind(const struct pool_node *n)
 }
 
 /*
- * fsync of a directory on any node waits for these acks, so that no mount
- * misses a name afterwards. But while an fsync waits here, the kernel holds
- * that directory's lock and may be unable to take notifications: then all
- * dentries are expired and the ack is sent at once (else two nodes would wait
- * for each other), unless the queue of notifications is full.
+ * fsync of a directory on any node waits for these acks, so that afterwards
+ * every mount shows the names. An ack waits until the kernel has received the
+ * notifications. But while an fsync waits here, the kernel holds that
+ * directory's lock and may be unable to take notifications, so two nodes in
+ * fsync would wait for each other. Then all dentries are expired and the ack is
+ * sent at once, unless the queue of notifications is full.
  */
 void node_feed_ack(struct pool_node *n, uint64_t seq)
 {

@@ -1,15 +1,17 @@
 /*
- * The outbox: changes until the master has acked them (inside: ops.h), the HELD
- * items of a turn, and what sends both.
+ * The outbox: queues changes until the master has acked them (ops.h has its
+ * inner parts), collects HELD items until the end of a turn, and sends both.
+ * ops.c describes what happens when an ack is lost or a new master takes over.
  */
 #ifndef POOL_NODE_OUTBOX_H
 #define POOL_NODE_OUTBOX_H
 
 #include "pool/node/object.h"
 
-/* Unacked changes. The last eighth is reserved for root and this process's user
- * (pool_quota_bound). A publication that finds no room waits. Another change is
- * refused then, or when its user's share is used up (pool_quota_check). */
+/* Limit of unacked changes. The last eighth is reserved for root and this
+ * process's user (pool_quota_bound). At the limit a publication waits, and any
+ * other change is refused. So is a change of a user whose share is used up
+ * (pool_quota_check). */
 #define NODE_OPS_MAX (1u << 20)
 #define NODE_PATH_CHANGES_MAX 1000 /* SETATTRs of one path among them, the last
 				      eighth reserved likewise. Bounded because
@@ -30,21 +32,23 @@ struct node_helds {
 
 /* ---- before.c: earlier contents that a master may have published ---- */
 
-/* Contents of one name that were sent before a cut and not acked. */
-#define NODE_BEFORE_MAX 4 /* as batches in flight; beyond, drops the oldest */
+/* Contents of one name that were sent before the connection broke, and not
+ * acked. */
+#define NODE_BEFORE_MAX 4 /* = NODE_OPS_INFLIGHT; then drops the oldest */
 struct node_before {
 	unsigned int n;
 	struct node_content list[NODE_BEFORE_MAX];
 };
-/* A node_before in the form of a message, which borrows this storage; and one
- * more content: the one that the change was made from. */
+/* Storage that a message borrows: a node_before in the message's form, and one
+ * more content, from which the change was made. */
 struct node_before_pb {
 	Kvpool__Content *list[NODE_BEFORE_MAX + 1];
 	Kvpool__Content content[NODE_BEFORE_MAX + 1];
 	XXH128_canonical_t sum[NODE_BEFORE_MAX + 1];
 };
-/* *b is allocated if it is NULL. Without memory the content is forgotten: the
- * master then refuses a change that it believes another node has overtaken. */
+/* *b is allocated if it is NULL. Without memory the content is forgotten
+ * (counted): then the master may take this node's own earlier version for
+ * another node's, and refuse the change. */
 void node_before_add(struct pool_node *n, struct node_before **b,
 		     const struct node_content *c);
 void node_before_join(struct pool_node *n, struct node_before **b,
@@ -73,9 +77,9 @@ unsigned int node_session_version(const struct pool_node *n);
 /* This node's figures for the master. Bytes of copies in flight do not count as
  * used: the master has ordered them. Borrows from n until the next turn. */
 void node_session_info(struct pool_node *n, Kvpool__NodeInfo *info);
-/* HELD: the result of an order to copy; with -EBADMSG also: a counted copy was
- * damaged and is gone. Sent at the end of the turn, before any other message.
- */
+/* HELD: the result of an order to copy. -EBADMSG also reports that a counted
+ * copy was damaged and has been dropped. Sent at the end of the turn, or
+ * earlier if any other message is sent. */
 void node_report_held(struct pool_node *n, const char *path, size_t path_len,
 		      uint64_t gen, bool extra, int status);
 void node_helds_send(struct pool_node *n);
@@ -84,19 +88,20 @@ bool node_kernel_behind(const struct pool_node *n);
 /* The feed is applied up to seq: ack it once the kernel has been notified. */
 void node_feed_ack(struct pool_node *n, uint64_t seq);
 
-/* ---- ops_path.c: changes of attributes that are not acked, by path ---- */
+/* ---- ops_path.c: unacked changes of attributes, by path ---- */
 
-/* Applies this path's unacked changes to what the master says. 0 or -ENOMEM. */
+/* Applies this path's unacked changes to *a and *x, which have the master's
+ * values. 0 or -ENOMEM. */
 int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 		     struct node_attr *a, struct pool_xattrs **x);
 
-/* ---- ops.c: changes that are not acked: queue and sending ---- */
+/* ---- ops.c: unacked changes: queue and sending ---- */
 
 struct node_op; /* ops.h */
 /* An invariant, for tests: tickets ascend. */
 bool node_ops_in_order(const struct pool_node *n);
 /* Queues the PUBLISH of o (PENDING). 0, -ENOMEM, or -EAGAIN: the queue is full,
- * retry at a later tick. (Changes are refused then.) */
+ * retry at a later tick. */
 int node_op_publish(struct pool_node *n, struct node_object *o);
 /* Op.by of a change that the caller makes. */
 uint32_t node_op_by(const struct pool_node *n);
@@ -107,11 +112,12 @@ int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
  * earlier change if possible (ops_path.c). 0 or -errno. */
 int node_op_setattr(struct pool_node *n, struct pool_entry *e,
 		    const struct node_change *c);
-/* Adds to *b the content of o, if a master may have been sent it, and what o's
- * writer has in `before`. */
+/* Adds to *b the contents in `before` of o's writer; and o's own, if a master
+ * may have executed its PUBLISH. */
 void node_op_before(struct pool_node *n, const struct node_object *o,
 		    struct node_before **b);
-/* o's publication is not wanted any more. */
+/* o's PUBLISH is cancelled: freed, unless a master may have executed it. Then
+ * it stays without an object until its result is known. */
 void node_op_forget(struct pool_node *n, struct node_object *o);
 /* Is o's PUBLISH in flight? */
 bool node_op_sent(struct pool_node *n, const struct node_object *o);
@@ -119,13 +125,13 @@ bool node_op_sent(struct pool_node *n, const struct node_object *o);
 bool node_op_maybe_executed(struct pool_node *n, const struct node_object *o);
 void node_ops_send(struct pool_node *n);
 void node_ops_batched(uv_timer_t *h);
-/* Has every change of rules been sent, so that the master knows it before any
- * message that is sent now? */
+/* Have all changes of rules been sent? Then the master receives them before any
+ * message sent from now on. */
 bool node_ops_rules_sent(struct pool_node *n);
 /* The lowest ticket of an unacked change; UINT64_MAX: there is none. */
 uint64_t node_ops_oldest(const struct pool_node *n);
-/* Take-over: unacked changes as records, and back (the objects of publications
- * must be there). 0 or -errno. */
+/* Take-over: writes unacked changes to records; reads them back, after the
+ * objects of the publications among them. 0 or -errno; hand_over: h->err. */
 void node_ops_hand_over(struct pool_node *n, struct pool_handover *h);
 int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops);
 void node_ops_free(struct pool_node *n);
@@ -134,11 +140,12 @@ void node_ops_free(struct pool_node *n);
 
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 /*
- * A session begins. Changes of earlier sessions whose result the master knows
- * are completed; the others are sent again. Call it before the inventory is
- * sent, because the results change the inventory.
+ * A session begins. Changes of earlier sessions are completed if the master has
+ * their results, and resent otherwise (the table in ops.c). Call it before the
+ * inventory is sent, because the results change the inventory.
  */
 void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w);
+/* The session has ended: changes in flight are in doubt, first in the queue. */
 void node_ops_cut_off(struct pool_node *n);
 
 #endif

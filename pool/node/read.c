@@ -64,7 +64,7 @@ holder_of(struct pool_node *n, const struct node_entry *e, bool lent)
 		if (!lent && lends(n, m))
 			return NULL;
 		if (!found && !(m->stalled_ms &&
-				now - m->stalled_ms < NODE_SHY_MS))
+				now - m->stalled_ms < NODE_BACKOFF_MS))
 			found = m;
 	}
 	return found;

@@ -1,15 +1,17 @@
 /*
  * The session with the master.
  *
- *   AWAY --dial--> DIALLING --on_open: JOIN--> JOINING
- *    ^                                            | WELCOME
- *    |                                        INVENTORY, sent in slices
- *    |                                            | the last message
- *    +--- lost: again as pool/conn/dial.h says ---------+--> UP
+ *   DISCONNECTED --dial--> DIALLING --on_open: JOIN--> JOINING
+ *    ^                                                    | WELCOME
+ *    |                                                INVENTORY, in slices
+ *    |                                                    | the last one sent
+ *    +-- from every state when the connection closes --- UP
  *
- * With TLS, a connection that is old is replaced (pool/tls/tls.h): in state UP,
- * a second one is dialled; when its handshake has ended the first one is
- * closed, and the second sends JOIN at once.
+ * pool/conn/dial.h says when and which address to dial next.
+ *
+ * With TLS, a connection is replaced before it is too old (pool/tls/tls.h). In
+ * state UP, a second one is dialled. When its handshake has ended, the first
+ * one is closed, and JOIN is sent on the second at once.
  *
  * A standby answers the JOIN with an ERROR, -EAGAIN. The master's host name is
  * resolved anew at each dial. Heartbeats go out from JOINING on; silence of
@@ -170,11 +172,11 @@ static int send_inventory(struct pool_node *n, struct inventory *inv)
  * Names may change between the slices, after they were sent. That is harmless,
  * because until the last message
  *
- *   - a change of a name is queued and sent after it, as if it were made then:
- *     for the master, the inventory describes the moment of WELCOME;
+ *   - a change of a name waits in the outbox and is sent after it, as if made
+ *     after it: for the master, the inventory describes the moment of WELCOME;
  *   - no counted copy is evicted: that takes the master's permission, which is
- *     asked for after it;
- *   - a copy that the master has dropped is not news to it;
+ *     requested after it;
+ *   - a copy dropped by the master's order is already known to the master;
  *   - a damaged copy is reported by HELD at once, after the message that named
  *     it;
  *   - a replica that was ordered in an earlier session stays a cached copy.
@@ -214,9 +216,9 @@ bool node_inventory_slice(struct pool_node *n)
 	return false;
 }
 
-/* Sends which copies were evicted without a master: older versions on nodes
- * that were away must not take their place. 0 or -errno. */
-static int send_gone(struct pool_node *n)
+/* Sends the list of copies evicted here without a master: nodes that rejoin
+ * must not bring older versions of these back. 0 or -errno. */
+static int send_evicted_alone(struct pool_node *n)
 {
 	Kvpool__Meta *list[NODE_EVICTED_SENT], *meta;
 	Kvpool__Inventory msg = KVPOOL__INVENTORY__INIT;
@@ -238,7 +240,7 @@ static int send_gone(struct pool_node *n)
 	return err;
 }
 
-static void tell_inventory(struct pool_node *n)
+static void begin_inventory(struct pool_node *n)
 {
 	struct node_session *s = n->session;
 
@@ -246,7 +248,7 @@ static void tell_inventory(struct pool_node *n)
 	s->logged = false;
 	pool_dial_joined(&s->dial);
 	n->cut_off_ms = 0;
-	if (send_gone(n)) {
+	if (send_evicted_alone(n)) {
 		pool_conn_close(s->conn);
 		return;
 	}
@@ -277,22 +279,23 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	n->helds_before = n->helds_sent;
 	pool_quota_limit(&n->quota, w->dirs_max, w->attr_bytes_max);
 	/*
-	 * First, because these results are not ahead of the feed that follows,
-	 * and the inventory must include what they publish. No ack can arrive
-	 * during the walk: changes are sent after it.
+	 * Before node_stage_begins, because these results are not ahead of the
+	 * feed that follows; before the inventory, because it must include what
+	 * they publish. No ack can arrive during the inventory's walk: changes
+	 * are sent after it.
 	 */
 	node_ops_welcome(n, w);
 	node_stage_begins(n);
 	n->feed_begun = false;
 	s->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
-	tell_inventory(n);
+	begin_inventory(n);
 }
 
 static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 {
 	int err = node_feed_apply(n, f);
 
-	if (err) { /* the next subscription brings it again */
+	if (err) { /* the next subscription resends it */
 		pool_warn_limited("the master's feed: %s", strerror(-err));
 		pool_conn_close(n->session->conn);
 		return;
@@ -302,8 +305,9 @@ static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 	node_kick(n);
 }
 
-/* The refusal repeats each second. */
-static bool say_refusal(struct node_session *s, int status)
+/* At most one line in REFUSED_LOG_MS while the refusal, which comes at each
+ * dial, stays the same. */
+static bool should_log_refusal(struct node_session *s, int status)
 {
 	uint64_t now = pool_now_ms();
 
@@ -323,10 +327,10 @@ static void on_error(struct pool_node *n, const Kvpool__Error *e)
 		pool_conn_close(n->session->conn);
 		return;
 	}
-	if (say_refusal(n->session, e->status))
-		pool_error_limited("the master at %s refused us: %s (%s)",
-			   pool_conn_peer_name(n->session->conn), e->text,
-			   strerror(e->status < 0 ? -e->status : e->status));
+	if (should_log_refusal(n->session, e->status))
+		pool_error_limited("the master at %s refused this node: %s "
+			   "(%s)", pool_conn_peer_name(n->session->conn),
+			   e->text, strerror(e->status < 0 ? -e->status : e->status));
 	pool_conn_close(n->session->conn);
 }
 
@@ -479,8 +483,8 @@ static void on_close(struct pool_conn *c, int err)
 	if (s->state == SESSION_CLOSED)
 		return free_closed(n);
 	if (!s->logged) {
-		pool_warn_paced("no master at %s (%s): serving locally, trying "
-			  "again", s->master, s->standby ? "a standby" :
+		pool_warn_paced("no master at %s (%s): serving locally, "
+			  "retrying", s->master, s->standby ? "a standby" :
 			  strerror(err < 0 ? -err : ECONNRESET));
 		s->logged = true;
 	}
@@ -489,7 +493,7 @@ static void on_close(struct pool_conn *c, int err)
 	pool_tree_walk_close(&n->inventory);
 	node_sweep_cut_off(n);
 	node_heat_cut_off(n);
-	s->state = SESSION_AWAY;
+	s->state = SESSION_DISCONNECTED;
 	if (!s->standby && !s->next)
 		pool_dial_failed(&s->dial, now);
 	node_ops_cut_off(n);
@@ -548,7 +552,7 @@ static void renew(struct pool_node *n, uint64_t now)
 }
 
 /* A master that accepts connections but does not answer (stopped, or no longer
- * the leader) must not keep us from the leader. */
+ * the leader) must not keep this node from the leader. */
 static void check_joining(struct pool_node *n, uint64_t now)
 {
 	struct node_session *s = n->session;
@@ -572,7 +576,7 @@ void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
 	if (!s || s->state == SESSION_INVENTORY || s->state == SESSION_UP ||
 	    s->state == SESSION_CLOSED)
 		return;
-	/* A dial that has no answer yet is given up for this address. */
+	/* A dial that has no answer yet is abandoned in favour of `at`. */
 	if (pool_dial_named(&s->dial, at, pool_now_ms()) && s->conn)
 		pool_conn_close(s->conn);
 }
@@ -582,8 +586,8 @@ const char *node_session_master(const struct pool_node *n)
 	return n->session ? n->session->master : "";
 }
 
-/* Begins a new session to get the whole picture again, because some of it could
- * not be shown; at growing intervals while that repeats. */
+/* A feed entry was skipped: starts a new session to receive the whole picture
+ * again. While that repeats, the interval doubles, up to RESYNC_MAX_MS. */
 static void resync(struct pool_node *n, uint64_t now)
 {
 	uint64_t wait = n->resync_wait_ms * 2;
@@ -603,7 +607,7 @@ void node_session_tick(struct pool_node *n, uint64_t now)
 {
 	struct node_session *s = n->session;
 
-	if (s->state == SESSION_AWAY && pool_dial_next(&s->dial, now))
+	if (s->state == SESSION_DISCONNECTED && pool_dial_next(&s->dial, now))
 		dial(n);
 	if (s->state == SESSION_JOINING)
 		check_joining(n, now);

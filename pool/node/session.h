@@ -10,7 +10,7 @@
 
 /* States of the session with the master, as drawn in session.c. */
 enum node_session_state {
-	SESSION_AWAY,
+	SESSION_DISCONNECTED,
 	SESSION_DIALLING,
 	SESSION_JOINING,
 	SESSION_INVENTORY,
@@ -19,12 +19,12 @@ enum node_session_state {
 };
 
 struct node_session {
-	struct pool_conn *conn; /* NULL while AWAY */
-	/* Replaces conn, which is old: joins once it is open and conn has
+	struct pool_conn *conn; /* NULL while DISCONNECTED */
+	/* TLS: will replace conn. Sends JOIN once it is open and conn has
 	 * closed. NULL: none. */
 	struct pool_conn *next;
 	bool next_open;
-	uint64_t due_ms; /* conn is replaced from then on */
+	uint64_t due_ms; /* when to replace conn */
 	enum node_session_state state;
 	struct pool_dial dial;
 	char master[POOL_HOSTPORT_TEXT]; /* dial.at, as text */

@@ -4,7 +4,7 @@
 # hold, and no put is lost to what was there before.
 # modes: both
 # limit: 180
-LOG_ALLOW='error the master at .* refused us: .*--recover'
+LOG_ALLOW='error the master at .* refused this node: .*--recover'
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need jq getfattr
@@ -27,7 +27,7 @@ all_there() { # MOUNT
 		same "$tmp/want/$f" "$1/$f" || return 1
 	done
 }
-refusals() { grep -c 'refused us' "$(log_of "$1")" || :; }
+refusals() { grep -c 'refused this node' "$(log_of "$1")" || :; }
 lose_state() {
 	kill9 master
 	rm -f "$state" "$state.new"

@@ -8,7 +8,7 @@
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need jq curl cmp openssl
-LOG_ALLOW='TLS:|refused us|not for 10.77.1'
+LOG_ALLOW='TLS:|refused this node|not for 10.77.1'
 
 ns_add h1 10.77.1.1
 ns_add h2 10.77.1.2

@@ -7,7 +7,7 @@
 
 [ "$(id -u)" = 0 ] || skip "needs root, to be other users"
 need setpriv socat
-LOG_ALLOW='a connection was refused: user 65533 is not trusted|the master at .* refused us: user 65533|a process of user 65533 has this address'
+LOG_ALLOW='a connection was refused: user 65533 is not trusted|the master at .* refused this node: user 65533|a process of user 65533 has this address'
 
 chmod 711 "$tmp"
 install -d -o 65533 -g 65534 "$tmp/stranger" "$tmp/stranger/buffer"
@@ -39,7 +39,7 @@ start_node a --no-mount
 
 echo "== a stranger's node is turned away, is told why, and is counted"
 stranger_node
-wait_until 10 said stranger "refused us: user 65533 is not trusted here.*--allow-user"
+wait_until 10 said stranger "refused this node: user 65533 is not trusted here.*--allow-user"
 [ "$(nodes)" = 1 ] || fail "the stranger has joined"
 [ "$(strangers "${admin[master]}")" -ge 1 ] || fail "nobody was counted"
 said master "a connection was refused: user 65533" || fail "nothing in the log"

@@ -381,7 +381,7 @@ static void read_from_both(struct fixture *f, int i, const char *name,
 		if (find(f, i, name)->obj)
 			node_object_drop(node(f, i), find(f, i, name)->obj,
 					 true);
-		run_for(f, NODE_SHY_MS);
+		run_for(f, NODE_BACKOFF_MS);
 	}
 	fail_msg("no holder's bytes were wrong");
 }
