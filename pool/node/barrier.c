@@ -1,16 +1,20 @@
 /*
  * Barriers: what fsync of a directory waits for.
  *
- * Every change gets a ticket from one counter; a publication gets it when
- * sealing starts, and stays in node->sealing or node->pending by ticket until
- * it is acked. A barrier is a ticket. It is taken in the next turn of the loop,
- * after all that can be sealed was sealed. That is done once for all barriers
- * that began in one turn, because any number of files may be closed but still
- * mapped. Phase 1 ends when no change with a lower or equal ticket is left;
- * phase 2 when the master reports (SYNCED) that all mounts have received these
- * changes. A cut connection takes the barrier back to phase 1. A patient
- * barrier times out only if nothing that it waits for completes for the whole
- * time.
+ * Every change gets a ticket from one counter. A publication gets it when
+ * sealing starts, and is in node->sealing or node->pending, in order of
+ * tickets, until it is acked. A barrier has a ticket, too, and waits for all
+ * lower ones:
+ *
+ *   BEGUN Until the next turn of the loop, which first seals all files that can
+ *   be sealed, then takes the ticket. One pass of seals serves all barriers of
+ *   a turn, because many files may be closed but still mapped.
+ *   OPS    Until no change with a lower or equal ticket is left.
+ *   SYNC Until the master reports (SYNCED) that all mounts have received these
+ *   changes. If the connection breaks, back to OPS.
+ *
+ * The deadline of a patient barrier begins anew whenever a change that it waits
+ * for completes.
  */
 #include "pool/node/node_priv.h"
 
@@ -53,9 +57,10 @@ static void barrier_sync(struct pool_node *n, struct node_barrier *b)
 		b->phase = PHASE_SYNC;
 }
 
-/* No master for longer than a restart or a fail-over takes? The kernel holds
- * the directory's lock meanwhile, so waiting longer is not worth it. */
-static bool masterless(const struct pool_node *n, uint64_t now)
+/* Has there been no master for longer than a restart or a fail-over takes?
+ * Then barriers fail at once, because the kernel holds the directory's lock
+ * while one waits. */
+static bool is_masterless(const struct pool_node *n, uint64_t now)
 {
 	return n->cut_off_ms && now - n->cut_off_ms >= n->opts.deadline_ms;
 }
@@ -64,7 +69,7 @@ void node_barriers_check(struct pool_node *n)
 {
 	struct pool_list *it, *tmp;
 	uint64_t now = pool_now_ms();
-	bool hopeless = masterless(n, now);
+	bool masterless = is_masterless(n, now);
 
 	pool_list_each(it, tmp, &n->barriers) {
 		struct node_barrier *b =
@@ -74,7 +79,7 @@ void node_barriers_check(struct pool_node *n)
 		    !is_left(n, b->ticket) && node_session_up(n))
 			barrier_sync(n, b);
 		if (b->phase != PHASE_BEGUN &&
-		    (hopeless || now >= b->deadline_ms)) {
+		    (masterless || now >= b->deadline_ms)) {
 			pool_count(&n->c.barrier_timeouts);
 			barrier_end(b, -ETIMEDOUT);
 		}

@@ -1,28 +1,30 @@
 /*
- * Copies: what other nodes have and this one fetches (inside: fetch.h), because
- * it was opened, looked up, or ordered by the master; copies that may be
- * damaged; and how often peers ask for one.
+ * Copies: objects fetched from other nodes (inside: fetch.h) because they were
+ * opened, looked up, or ordered by the master; checks of copies that may be
+ * damaged; and how often peers request an object.
  */
 #ifndef POOL_NODE_COPIES_H
 #define POOL_NODE_COPIES_H
 
 #include "pool/node/object.h"
 
-#define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
-#define NODE_REJOIN_MS 1000	/* or for a holder that has just left */
-#define NODE_HEATS_MAX 4096	/* objects whose heat is known */
+#define NODE_PARK_MS 500	/* a fetch waits for the feed to name the new
+				   holder of a moved object */
+#define NODE_REJOIN_MS 1000	/* or for a holder that has left to rejoin */
+#define NODE_HEATS_MAX 4096	/* objects whose GETs are counted */
 #define NODE_DOUBTS_MAX 256	/* local copies that wait to be checked */
 #define NODE_DOUBT_S 10		/* between two checks of a copy */
 #define NODE_PIECE (4u << 20)	/* bytes in one of several parallel transfers */
 #define NODE_PIECES_MAX 8	/* parallel transfers of one object */
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
-#define NODE_BACKOFF_MS 2000	/* then prefer other holders for so long */
+#define NODE_BACKOFF_MS 2000	/* after a stall, prefer other holders */
 #define NODE_FLOOR_BPS (50ull << 20) /* floor bandwidth of deadlines, B/s */
 
-/* ---- heat.c: how often peers ask ---- */
+/* ---- heat.c: how often peers request an object ---- */
 
+/* A peer's GET for o, or for a piece of it, has begun. */
 void node_heat_asked(struct pool_node *n, struct node_object *o);
-/* o becomes an extra copy. 0, or -ENOBUFS: there are too many. */
+/* o becomes an extra copy. 0, or -ENOBUFS: no record is free, or no memory. */
 int node_heat_extra(struct pool_node *n, struct node_object *o);
 /* o is dropped, becomes a counted copy, or has become cold. */
 void node_heat_forget(struct pool_node *n, struct node_object *o);

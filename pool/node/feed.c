@@ -1,21 +1,22 @@
 /*
  * Applies the master's change feed to the mirror, and its DROP orders.
  *
- * A picture of the whole namespace (begin ... complete) is a mark and sweep:
- * `sweep` is the mark of the picture being received; names with another mark at
- * its end no longer exist. Until then the old picture is served. The sweep is a
- * walk in slices (walk.c).
+ * A picture of the whole namespace (begin ... complete) is applied by mark and
+ * sweep. `sweep` is the mark of the picture being received. Names with another
+ * mark at its end no longer exist, and are removed by a walk in slices
+ * (walk.c); until then they are shown.
  *
- * The master's acks and orders (REPLICATE) may be ahead of its feed, which
- * waits until other nodes' changes are durable. A version that an ack or order
- * names after the picture began (`ahead`) exists, although the feed may bring
- * it only after the picture: the sweep spares it. A version named before the
- * picture began is in the picture if it still exists, so the sweep may take it.
- * With the first picture of a session the master also sends what was deleted
- * since the session began, so the sweep spares all versions named since then.
+ * Acks and orders (REPLICATE) may be ahead of the feed, which waits until other
+ * nodes' changes are durable. What does the sweep do with a version that the
+ * picture lacks?
  *
- * Names outside of this node's namespaces are in no picture and in no feed: the
- * sweep spares them, and they go by DROP.
+ *   an ack or order named it     sweep
+ *   after the picture began      keeps it (`ahead`): the feed will bring it
+ *   before the picture began     removes it: if it existed, the picture had it
+ *     but in the session,        keeps it: with that picture, the master also
+ *     before its first picture   sends what was deleted since WELCOME
+ *   (outside our namespaces)     keeps it: no picture or feed has it; a DROP
+ *                                removes it
  */
 #include "pool/node/node_priv.h"
 #include "pool/model/root.h"
@@ -48,8 +49,8 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 			e->holders[e->nholders++] = (uint16_t)m->holders[i];
 			continue;
 		}
-		/* A hot object has many holders: each reader remembers a random
-		 * sample. */
+		/* More holders than fit (a hot object): keeps a random sample,
+		 * so that readers spread over all of them. */
 		k = pool_random_u64() % (i + 1);
 		if (k < NODE_HOLDERS_INLINE)
 			e->holders[k] = (uint16_t)m->holders[i];
@@ -73,7 +74,8 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	if (changed < 0)
 		return changed;
 	node_account(n, &d->d.e);
-	/* It was set; or it is the first one, and names below may be newer. */
+	/* A mtime that was set replaces the one of changes made here; the first
+	 * that the feed brings, only if it is newer. */
 	if (d->attr.mtime_ns != mtime_ns &&
 	    (mtime_ns || d->attr.mtime_ns > d->mtime_ns))
 		d->mtime_ns = 0;
@@ -94,8 +96,8 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	return 0;
 }
 
-/* Attributes of the root that nobody has set stay as this mount has them. (An
- * older master does not say which were set, and sends a time only if set.) */
+/* Attributes of the root that no user has set stay as this mount has them. (An
+ * older master does not say which were set; it sends an mtime only if set.) */
 static int apply_root(struct pool_node *n, const Kvpool__Meta *m)
 {
 	struct node_dirent *d = pool_node_root(n);
@@ -109,12 +111,12 @@ static int apply_root(struct pool_node *n, const Kvpool__Meta *m)
 	if (!all && !(m->set & POOL_SET_GID))
 		root.gid = d->attr.gid;
 	if (all ? !m->mtime_ns : !(m->set & POOL_SET_MTIME))
-		root.mtime_ns = d->attr.mtime_ns; /* it stays as it is */
+		root.mtime_ns = d->attr.mtime_ns;
 	return apply_dir(n, d, &root, false);
 }
 
-/* evicted: the master permitted it. DROP says so, or the feed says that the
- * name is gone, whichever arrives first. */
+/* evicted: this node asked to evict o, and the master permits it: by DROP, or
+ * because the feed no longer has the name, whichever arrives first. */
 static void drop_copy(struct pool_node *n, struct node_object *o, bool evicted)
 {
 	if (evicted) {
@@ -126,7 +128,7 @@ static void drop_copy(struct pool_node *n, struct node_object *o, bool evicted)
 	node_object_drop(n, o, evicted);
 }
 
-/* The name is deleted, or was not in the picture. */
+/* The name's generations up to gen are deleted, or not in the picture. */
 static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 {
 	bool shown = pool_node_visible(&e->e);
@@ -146,9 +148,10 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 	node_entry_tidy(n, e);
 }
 
-/* Is o useless once the name's generation is gen? A new master's picture may
- * have an older version than o, if all holders of the newer one have left. A
- * counted copy stays: the master knows of it, and decides. */
+/* Is o to be dropped, now that the name has generation gen? It is if it is
+ * older; and if it is newer (a new master may have an older version, when all
+ * holders of the newer one have left), unless it is a counted copy: the master
+ * has it in the inventory, and decides. */
 static bool is_outdated(const struct node_object *o, uint64_t gen)
 {
 	return o->gen < gen || (o->gen > gen && !o->counted);
@@ -165,7 +168,7 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 
 	e->sweep = n->sweep;
 	if (m->gen < e->gen && !n->in_picture)
-		return 0; /* our own publication is newer */
+		return 0; /* an ack or order has named a newer one */
 	attr = node_attr_update(n, &e->attr, &e->xattrs, m);
 	if (attr < 0)
 		return attr;
@@ -197,8 +200,8 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-/* It was empty when it was removed: names still shown below are deleted, too,
- * but their own entries may come later in the feed. */
+/* d was empty when it was removed. So the names still shown below are deleted,
+ * too, but the feed may bring these deletions later. */
 static void dir_deleted(struct pool_node *n, struct node_dirent *d)
 {
 	struct pool_list *it, *tmp;
@@ -206,7 +209,7 @@ static void dir_deleted(struct pool_node *n, struct node_dirent *d)
 
 	if (!d->d.e.parent || d->gone || d->making)
 		return;
-	d->leaving = false; /* below: it may not go before the loop ends */
+	d->leaving = false; /* else the loop's last removal would free d */
 	pool_list_each(it, tmp, &d->d.children) {
 		pe = pool_list_entry(it, struct pool_entry, sibling);
 		if (pe->is_dir)
@@ -296,12 +299,15 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 	return err ? NULL : e;
 }
 
-/* Where this node has an unpublished file, the pool has a directory: the file
- * is lost, and the next fsync of its directory reports that. A name that is
- * only hidden (unlinked here, not published) is forgotten. False: there is
- * neither; or the master may have executed the file's PUBLISH: then the
- * directory is gone already, and the file may have replaced another node's,
- * so that it must not go. The ack says which it is. */
+/*
+ * The feed has a directory at m's path, or above it, where this node has a
+ * file. If the file is unpublished, it is lost, and the next fsync of its
+ * directory reports that. If its name is only hidden (unlinked here, not
+ * published), it is forgotten. True: then m can be applied. False: there is no
+ * such file; or the master may have executed its PUBLISH, after the removal of
+ * that directory. The file may then have replaced another node's, so it is kept
+ * until the ack.
+ */
 static bool give_way(struct pool_node *n, const Kvpool__Meta *m)
 {
 	const char *path = (const char *)m->path.data;
@@ -364,8 +370,8 @@ static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 		err = node_tree_make(n, (const char *)m->path.data,
 				     m->path.len, m->is_dir, on_add, &added,
 				     &pe);
-	/* A name here is of the other kind, and is being removed: the whole
-	 * picture is requested again when it may be gone. */
+	/* The name here is of the other kind, and is probably being removed:
+	 * the whole picture is requested again later (resync in session.c). */
 	if (err == -ENOTDIR || err == -EISDIR)
 		n->feed_skipped = true;
 	if (err) {
@@ -415,8 +421,9 @@ static void arrived(struct pool_node *n, uint64_t seq)
 }
 
 /*
- * Entries that the feed brings meanwhile have the picture's mark, and acked
- * ones are `ahead`: neither is swept. Is there more to do?
+ * Sweeps this turn's share of names. Entries that the feed brings meanwhile
+ * have the picture's mark, and acked ones are `ahead`, so neither is removed.
+ * Returns whether there is more to do.
  */
 static bool sweep_some(struct pool_node *n)
 {
@@ -505,7 +512,7 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 /* ---- the master's orders ---- */
 
 /* There are enough other copies: o becomes a cached copy. A restart must not
- * find it, as its deletion would not be reported to us. */
+ * find it, because the master no longer reports its deletion to this node. */
 static void make_cache(struct pool_node *n, struct node_object *o)
 {
 	node_space_answered(n, o);
@@ -519,8 +526,8 @@ static void make_cache(struct pool_node *n, struct node_object *o)
 	(void)pool_store_detach(n->store, o->id);
 }
 
-/* The DROP crossed our HELD: it is about an earlier copy, and the master counts
- * this one. */
+/* Had the master, when it sent this DROP, not received the HELD that reported
+ * o? Then the DROP is for an earlier copy, and the master counts o. */
 static bool crossed(const struct pool_node *n, const struct node_object *o,
 		    const Kvpool__Drop__Item *it)
 {

@@ -1,20 +1,21 @@
 /*
  * Remote objects made local.
  *
- * Happy path: a published object is wanted (an OPEN, an order to copy, a
- * look-up hit) -> a holder is chosen -> on the same host it lends a descriptor;
- * else space is claimed, a file is made, the bytes are transferred (large
- * objects in parallel pieces from all holders) and the XXH3-128 is compared ->
- * HELD -> all waiting callers are notified. All who want one object share one
- * fetch.
+ * Happy path: an OPEN, a look-up hit or an order of the master needs a
+ * published object -> a holder is chosen -> on the same host it lends a
+ * descriptor; else space is claimed, a file is made, the bytes are transferred
+ * (large objects in parallel pieces from all holders) and the XXH3-128 is
+ * compared -> HELD -> all waiting callers are notified. All callers that need
+ * one object share one fetch.
  *
  * Failure modes: a holder fails, its bytes do not match, or it sends nothing
  * for NODE_STALL_MS while there is another: the next holder is asked. No holder
- * is left, no space, or the deadline passes: -ENOENT for all. A holder whose
- * bytes did not match is notified (doubt.c); if the pieces came from several,
- * one of them is asked for all of it, then the next one. The name is deleted or
- * rewritten meanwhile: -ESTALE. A holder that left just now may be back soon (a
- * take-over, a cut): the fetch waits for it, briefly.
+ * is left, no space, or the deadline passes: -ENOENT for all callers. A holder
+ * whose bytes did not match is notified (doubt.c); if the pieces came from
+ * several holders, one of them is asked for the whole object, then the next
+ * one. The name is deleted or rewritten meanwhile: -ESTALE. A holder that has
+ * just left may rejoin soon (a take-over, a broken connection): the fetch waits
+ * for it briefly (park).
  */
 #include "pool/node/fetch.h"
 
@@ -48,7 +49,7 @@ void node_fetch_to(struct node_fetch *f, enum fetch_phase to)
 	f->phase = to;
 }
 
-/* Its phase is ASKING. */
+/* Starts f, whose phase is ASKING. It may end inside. */
 static void fetch_go(struct node_fetch *f)
 {
 	if (!node_fetch_try_borrow(f))
@@ -96,7 +97,7 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	struct node_object *o =
 		stale ? NULL : node_object_new(e, NODE_FETCHING);
 
-	if (!o) { /* a newer version is here already */
+	if (!o) { /* stale: the local copy or the name is newer */
 		if (lent_fd >= 0) {
 			close(lent_fd);
 			pool_peers_return(n->peers,
@@ -135,9 +136,12 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 }
 
 /*
- * Waits briefly for the feed: a moved object has no holder between the DROP at
- * its old one and the feed's new one; nor has one whose holder is being taken
- * over, or was cut off from the master.
+ * An ended fetch waits briefly for other holders instead of failing, if either
+ *   - the object is being moved: the old holder has dropped it, and the feed
+ *     has not named the new one here yet; or
+ *   - a holder has just left: its process is being taken over, or lost its
+ *     connection to the master.
+ * Returns whether it waits.
  */
 static bool park(struct node_fetch *f)
 {
@@ -153,8 +157,9 @@ static bool park(struct node_fetch *f)
 	return true;
 }
 
-/* The order to copy has failed, but opens wait for the object: continue as a
- * read. A cached copy finds room where a counted one does not. */
+/* An order to copy has failed, but opens wait for the object: reports the order
+ * as failed and continues as a read, if f may. A cached copy may find room
+ * where a counted one does not. */
 static bool read_on(struct node_fetch *f)
 {
 	if (f->kind != FETCH_REPLICA || !f->status || f->n->closing ||
@@ -162,7 +167,7 @@ static bool read_on(struct node_fetch *f)
 		return false;
 	node_fetch_replica_end(f, f->status);
 	f->kind = FETCH_WANTED;
-	f->start_ns = pool_now_ns(); /* parking counts from here */
+	f->start_ns = pool_now_ns(); /* NODE_PARK_MS counts from here */
 	f->extra = f->alone = false;
 	f->again = 0;
 	node_fetch_to(f, FETCH_ASKING);
@@ -200,7 +205,7 @@ void node_fetch_end(struct node_fetch *f, int status)
 	e->fetch = NULL;
 	if (status) {
 		pool_count(&n->c.fetch_failures);
-		/* Replaced meanwhile: the caller may take the newer version. */
+		/* -ESTALE: the caller may retry for the newer version. */
 		status = status == -ESTALE || e->gen > f->gen ? -ESTALE :
 								-ENOENT;
 	}
@@ -251,8 +256,8 @@ struct node_fetch *node_fetch_new(struct pool_node *n,
 	return f;
 }
 
-/* Retries if the feed has named other holders, or one is back; else gives up.
- */
+/* Retries if the feed has named other holders, or more of them are alive; else
+ * ends again, and may park again. */
 static void unpark(struct node_fetch *f)
 {
 	if (f->nholders == f->e->nholders &&
@@ -268,7 +273,7 @@ static void unpark(struct node_fetch *f)
 	fetch_go(f);
 }
 
-/* ---- who begins a fetch: node/want.c, the master ---- */
+/* ---- begin: called by want.c; replicate.c begins its own ---- */
 
 int node_fetch_for(struct pool_node *n, struct node_entry *e,
 		   struct node_want *w)
@@ -286,7 +291,7 @@ int node_fetch_for(struct pool_node *n, struct node_entry *e,
 		} else if (f->kind == FETCH_REPLICA &&
 			   f->phase == FETCH_CLAIMING) {
 			node_fetch_set_deadline(f);
-			node_fetch_end(f, -ENOSPC); /* see read_on */
+			node_fetch_end(f, -ENOSPC); /* read_on continues */
 		}
 		return 0;
 	}

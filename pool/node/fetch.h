@@ -17,11 +17,11 @@ enum fetch_kind { FETCH_WANTED, FETCH_PREFETCH, FETCH_REPLICA };
 /*
  *   ASKING --> CLAIMING --> MOVING --> VERIFYING --> ENDED --> (freed)
  *    |  ^         ^            ^           |  |       | ^
- *    |  |         |            +- once more+  |       | from all others
+ *    |  |         |            +-- retry --+  |       | from all others
  *    |  |         +-- lent bytes were wrong --+       |
  *    +--|------- a file was lent --> VERIFYING        |
  *       +-- PARKED <----------------------------------+
- *       +-- (an order has failed, but opens wait) ----+
+ *       +-- (an order failed, but opens wait: read) --+
  *
  * ENDED lasts until no transfer and no worker uses it.
  */
@@ -30,7 +30,7 @@ enum fetch_phase {
 	FETCH_CLAIMING,	 /* waits for space */
 	FETCH_MOVING,	 /* pieces are in flight */
 	FETCH_VERIFYING, /* a worker compares the checksum */
-	FETCH_PARKED,	 /* waits for other holders, or for one to return */
+	FETCH_PARKED,	 /* waits for other holders, or for one to rejoin */
 	FETCH_ENDED,
 };
 
@@ -60,14 +60,14 @@ struct node_fetch {
 	/* first: the holder that the next piece asks first */
 	uint8_t nholders, first;
 	bool bad[NODE_HOLDERS_INLINE];
-	bool gave[NODE_HOLDERS_INLINE]; /* sent pieces that are in the file */
-	bool alone;   /* ask one holder for all of it */
-	uint8_t again; /* number of mismatches of the whole object */
+	bool gave[NODE_HOLDERS_INLINE]; /* the file has pieces from it */
+	bool alone;   /* ask one holder for the whole object */
+	uint8_t again; /* number of mismatches of the whole object's sum */
 	uint8_t cuts[NODE_HOLDERS_INLINE]; /* broken connections, per holder */
 
 	struct node_claim claim;
 	bool claimed;
-	uint64_t landed; /* claimed bytes that are allocated by now */
+	uint64_t landed; /* of the claimed bytes: already allocated */
 	struct pool_file file; /* fd >= 0 while the file is the fetch's */
 	/* descriptor of a complete replica, for its seal: owns; 0: none */
 	int seal_fd;
@@ -76,7 +76,7 @@ struct node_fetch {
 	unsigned int busy;
 	bool working; /* a worker uses it */
 	bool stale;  /* a holder that the feed names has no copy */
-	uint8_t alive; /* living holders when it was parked */
+	uint8_t alive; /* number of holders alive when it was parked */
 	int status;
 	struct fetch_piece pieces[NODE_PIECES_MAX];
 	size_t path_len;
@@ -123,7 +123,7 @@ bool node_fetch_try_link(struct node_fetch *f);
 
 /* ---- fetch_move.c ---- */
 
-/* Starts over: no range has been asked for. */
+/* Forgets all requested ranges, so that node_fetch_move starts from byte 0. */
 void node_fetch_ask_anew(struct node_fetch *f);
 /* Asks for the next ranges; verifies when all have arrived. */
 void node_fetch_move(struct node_fetch *f);
@@ -133,7 +133,8 @@ int node_fetch_piece_start(struct node_fetch *f, struct fetch_piece *p,
 /* The time that a transfer of len bytes may take. Shorter than the time until
  * f's deadline if that leaves time for another holder. */
 unsigned int node_fetch_remaining_ms(const struct node_fetch *f, uint64_t len);
-/* late: the last check was long ago, so stalls may be this node's own. */
+/* late: the last check was long ago, so this node itself may have stalled: then
+ * no holder counts as stalled. */
 void node_fetch_check_stalls(struct node_fetch *f, uint64_t now, bool late);
 
 /* ---- fetch_holders.c ---- */
@@ -145,7 +146,8 @@ bool node_fetch_usable(struct node_fetch *f, unsigned int i);
 /* The next usable holder after the last one asked, preferably one that has not
  * stalled recently; or -1. */
 int node_fetch_next_holder(struct node_fetch *f);
-/* Is there another usable holder that has not stalled recently? */
+/* Is there a usable holder, other than this one, that has not stalled recently?
+ */
 bool node_fetch_another_runs(struct node_fetch *f, unsigned int holder);
 bool node_fetch_same_host(const struct pool_node *n,
 			  const struct node_member *m);

@@ -1,6 +1,7 @@
 /*
- * Fetches of a replica whose file is in this store's filesystem already, in the
- * buffer of a client on this host (POOL_STORE_CLIENTS): no byte is copied.
+ * Replicas of objects in the buffer of a client on this host, which is in this
+ * store's filesystem (POOL_STORE_CLIENTS): the file is linked, no byte is
+ * copied.
  *
  * Happy path: the holder lends a descriptor -> the file gets a second name, in
  * the store -> the descriptor is returned -> a worker verifies the file -> HELD
@@ -55,6 +56,7 @@ static void link_lent(struct node_fetch *f, struct pool_fetch *pf)
 	f->working = true;
 }
 
+/* The holder has lent a descriptor, or has not. */
 static void on_shown(struct pool_fetch *pf, int status)
 {
 	struct fetch_piece *p = pool_container_of(pf, struct fetch_piece, f);

@@ -4,14 +4,15 @@
 #include <errno.h>
 #include <string.h>
 
-/* fetched in one piece and summed while it arrives */
+/* an object up to this size is one piece, summed as it arrives */
 #define ONE_PIECE (2 * NODE_PIECE)
 
 unsigned int node_fetch_remaining_ms(const struct node_fetch *f, uint64_t len)
 {
 	uint64_t now = pool_now_ms();
 	uint64_t left = f->deadline_ms > now ? f->deadline_ms - now : 1;
-	/* Leaves time for another holder after a stalled one. */
+	/* Less than the whole time, so that another holder can be asked if this
+	 * one stalls. */
 	uint64_t fair = f->n->opts.deadline_ms / 2 +
 			len * 1000 / NODE_FLOOR_BPS;
 
@@ -34,7 +35,8 @@ static void bad_bytes(struct node_fetch *f)
 			  (int)f->path_len, f->path);
 }
 
-/* Its copy may be damaged: it checks, and has it replaced. */
+/* The holder's copy may be damaged: the holder will check it, and the master
+ * replace it. */
 static void report_doubt(struct node_fetch *f, unsigned int holder)
 {
 	pool_count(&f->n->c.doubts_reported);
@@ -50,8 +52,8 @@ void node_fetch_bad_bytes(struct node_fetch *f, unsigned int holder)
 	f->bad[holder] = true;
 }
 
-/* With pieces from several holders it is unknown which was wrong: asks one
- * holder for everything. False: none is left. */
+/* After pieces from several holders it is unknown whose were wrong: asks one
+ * holder for the whole object. False: none is left, or too many mismatches. */
 static bool again_alone(struct node_fetch *f)
 {
 	unsigned int i, gave = 0, last = 0;
@@ -108,16 +110,17 @@ static void verify_all(struct node_fetch *f)
 static void piece_failed(struct node_fetch *f, struct fetch_piece *p,
 			 int status)
 {
-	/* As a read or a write reports a broken connection. */
+	/* The errors of a broken connection, from a read or a write. */
 	bool cut = status == -ECONNRESET || status == -EPIPE;
 
 	if (status == -ENOSPC || status == -EIO) {
 		node_fetch_end(f, status);
 		return;
 	}
-	/* A stalled holder is asked again if there is no other. So is one whose
-	 * connection broke, with all pieces on it: its daemon may have been
-	 * replaced. (A dead one does not answer.) */
+	/* A stalled holder (-ECANCELED) stays usable, in case there is no
+	 * other. So does one whose connection broke, and with it all pieces:
+	 * its process may have been taken over. After NODE_PIECES_MAX breaks it
+	 * is not asked again. */
 	f->bad[p->holder] = status != -ECANCELED &&
 			    (!cut || ++f->cuts[p->holder] > NODE_PIECES_MAX);
 	f->stale = f->stale || status == -ENOENT;
@@ -151,7 +154,7 @@ static void on_piece(struct pool_fetch *pf, int status)
 			node_fetch_keep(f, -1, 0);
 		} else {
 			bad_bytes(f);
-			pf->length = f->size; /* the whole range again */
+			pf->length = f->size; /* retries the whole range */
 			piece_failed(f, p, -EBADMSG);
 		}
 		return;
@@ -238,8 +241,9 @@ void node_fetch_move(struct node_fetch *f)
 		verify_all(f);
 }
 
-/* A stalled piece is moved to another holder long before its deadline. Not both
- * at once: a holder that resumes must not write into verified bytes. */
+/* A stalled piece is cancelled long before its deadline, then retried at
+ * another holder. Never at two at once: a holder that resumes must not write
+ * into verified bytes. */
 static void check_stall(struct node_fetch *f, struct fetch_piece *p,
 			uint64_t now)
 {
@@ -266,7 +270,7 @@ void node_fetch_check_stalls(struct node_fetch *f, uint64_t now, bool late)
 	for (i = 0; i < NODE_PIECES_MAX && !node_fetch_ended(f); i++) {
 		if (!f->pieces[i].busy)
 			continue;
-		if (late) /* input has not been read meanwhile */
+		if (late) /* this loop has not read its input meanwhile */
 			f->pieces[i].seen_ms = now;
 		else
 			check_stall(f, &f->pieces[i], now);

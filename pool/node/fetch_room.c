@@ -75,7 +75,9 @@ static void on_lent(struct pool_fetch *pf, int status)
 	node_fetch_bytes(f);
 }
 
-/* Each has a descriptor here; what is not borrowed is copied. */
+/* Each borrowed object needs a descriptor. Beyond the limit, objects are
+ * copied.
+ */
 static uint64_t borrowed_max(const struct pool_node *n)
 {
 	unsigned int max = n->opts.fds_max;
@@ -132,7 +134,8 @@ static void on_claim(struct node_claim *c, int status)
 	fetch_claimed(f);
 }
 
-/* Readers only see a miss: log it, once a minute. */
+/* An object larger than the store: readers only see a miss, so log it, once a
+ * minute. */
 static void warn_too_large(const struct node_fetch *f)
 {
 	struct pool_node *n = f->n;
@@ -158,7 +161,7 @@ void node_fetch_bytes(struct node_fetch *f)
 
 	f->file.fd = -1;
 	f->claim.cache_only = f->kind == FETCH_PREFETCH || f->extra;
-	f->claim.passing = f->kind == FETCH_WANTED;
+	f->claim.transient = f->kind == FETCH_WANTED;
 	node_fetch_to(f, FETCH_CLAIMING);
 	rc = pool_node_claim_start(f->n, &f->claim, f->size,
 				   node_fetch_remaining_ms(f, f->size),

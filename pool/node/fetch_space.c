@@ -1,4 +1,4 @@
-/* Bytes of the store that fetches in flight use: claimed, or allocated by now.
+/* Bytes of the store that fetches in flight use: claimed, or already allocated.
  */
 #include "pool/node/fetch.h"
 
@@ -19,9 +19,9 @@ uint64_t node_fetch_cache(struct pool_node *n)
 	return sum;
 }
 
-/* Bytes of f's claim for which pages were allocated since the last call. (With
- * opts.puts_whole pages are not counted: all stays claimed until the fetch
- * ends. An object that fits in one frame is written and kept in the same turn.)
+/* Bytes of f's claim for which pages were allocated since the last call. 0 with
+ * opts.puts_whole: the claim is kept until the fetch ends. 0, too, for an
+ * object that fits in one frame: the turn that writes it also ends the fetch.
  */
 static uint64_t settle(struct node_fetch *f)
 {

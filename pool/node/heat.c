@@ -1,15 +1,16 @@
 /*
- * How often peers ask for objects held here.
+ * How often peers request objects that this node holds.
  *
- * An object that peers ask for has a record. After opts.hot_gets whole objects'
- * worth of GETs within HEAT_WINDOW_MS, and again after as many more, the master
- * is notified: it has another store make an extra copy, which readers learn of
- * and which does not count as a replica. A node with an extra copy notifies the
- * master when nobody has asked for it for opts.cold_ms, or when it is evicted;
- * then it is an ordinary cached copy.
+ * Each object that peers request has a record of recent GETs. When they have
+ * requested opts.hot_gets times its size within HEAT_WINDOW_MS, and each time
+ * they have again, the object is reported to the master as hot. The master
+ * orders an extra copy from another store: the feed names it to readers, but it
+ * does not count as a replica. The node with the extra copy reports it as cold
+ * when no peer has requested it for opts.cold_ms, or when it is dropped; then
+ * it is an ordinary cached copy.
  *
- * Without a master, extra copies become cached copies at once: the master will
- * have forgotten them at the next join.
+ * When the session ends, extra copies become cached copies at once: at the next
+ * join, the master no longer knows them.
  */
 #include "pool/node/node_priv.h"
 
@@ -19,7 +20,7 @@
 #define HEAT_WINDOW_MS 10000
 
 struct node_heat {
-	/* node->heats, most recently asked for last */
+	/* node->heats, most recently requested last */
 	struct pool_list link;
 	struct node_object *o; /* o->heat == this */
 	uint64_t since_ms, last_ms;
@@ -57,8 +58,8 @@ static void report_heat(struct pool_node *n, const struct node_object *o,
 	(void)node_session_send(n, POOL_MSG_HEARTBEAT, 0, &msg.base);
 }
 
-/* Reuses the least recently used record; not that of an extra copy, as the
- * master must be notified of its end. */
+/* Frees the least recently used record if there are too many. False: it is that
+ * of an extra copy, which must be reported as cold first. */
 static bool make_room(struct pool_node *n)
 {
 	struct node_heat *h;
@@ -93,7 +94,7 @@ static struct node_heat *heat_of(struct pool_node *n, struct node_object *o)
 void node_heat_asked(struct pool_node *n, struct node_object *o)
 {
 	uint64_t now = pool_now_ms();
-	/* Large objects are asked for in pieces. */
+	/* Peers request large objects in pieces. */
 	uint64_t pieces = o->size <= 2 * (uint64_t)NODE_PIECE ?
 				  1 : (o->size + NODE_PIECE - 1) / NODE_PIECE;
 	struct node_heat *h = n->opts.hot_gets ? heat_of(n, o) : NULL;

@@ -17,7 +17,8 @@ void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 	bool was_alive;
 
 	if (info->index >= NODE_NODES_MAX || info->id.len != POOL_ID_SIZE) {
-		pool_warn_limited("the master named node %u: out of range",
+		pool_warn_limited("the master's node %u has an index or an id "
+				  "out of range: ignored",
 				  info->index);
 		return;
 	}
@@ -49,7 +50,7 @@ void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 		m->left_ms = pool_now_ms();
 	if (was_alive != m->alive)
 		pool_info_paced("node %s (%s) %s", m->name, m->advertise,
-			  m->alive ? "is there" : "is gone");
+			  m->alive ? "joined" : "left");
 }
 
 uint64_t node_room_elsewhere(const struct pool_node *n)

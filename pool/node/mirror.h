@@ -21,7 +21,7 @@ struct node_member {
 	bool draining;
 	unsigned int drained_percent;
 	uint64_t stalled_ms; /* when it last let a transfer stall; 0: never */
-	uint64_t left_ms; /* when it last ceased to be alive; 0: never */
+	uint64_t left_ms; /* when it last left (alive became false); 0: never */
 };
 
 /* ---- member.c: the pool's members ---- */
@@ -29,18 +29,19 @@ struct node_member {
 /* NULL: unknown. */
 struct node_member *node_member(struct pool_node *n, uint32_t index);
 void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info);
-/* The largest room that one other store has, in bytes. */
+/* The most free bytes that any one other living store has; a fiftieth of its
+ * capacity is left out, and draining ones do not count. */
 uint64_t node_room_elsewhere(const struct pool_node *n);
 
 /* ---- feed.c: the master's change feed ---- */
 
-/* 0, or -ENOMEM: it must be sent again (applying it twice does no harm). */
+/* 0, or -ENOMEM: f must be received again (applying it twice does no harm). */
 int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
-/* An order of the master names a file's generation, possibly before the feed
- * does: applies it as the feed would. NULL: its path cannot exist, or no
- * memory. */
+/* Applies a file's generation that an order of the master names, as the feed
+ * would: the order may be ahead of the feed. NULL: its path cannot exist here,
+ * or no memory. */
 struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m);
-/* A session or a picture begins: entries that were `ahead` of the former feed
+/* A session or a picture begins: entries that were `ahead` of the earlier feed
  * are not ahead of the new one. */
 void node_stage_begins(struct pool_node *n);
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
@@ -51,15 +52,21 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
  */
 bool node_feed_sweeping(const struct pool_node *n);
 bool node_sweep_slice(struct pool_node *n); /* is there more to do? */
-/* The session has ended: the picture will be sent again. */
+/* The session has ended: if a sweep was running, the picture is requested
+ * again.
+ */
 void node_sweep_cut_off(struct pool_node *n);
 
 /* ---- barrier.c: fsync of a directory ---- */
 
-/* Begins the barriers started since the last turn: seals what they wait for. */
+/* Begins the barriers started since the last turn: seals the files that they
+ * wait for, then takes their tickets. */
 void node_barriers_begin(struct pool_node *n);
+/* Moves barriers to their next phase, or ends them at their deadline. */
 void node_barriers_check(struct pool_node *n);
 void node_barriers_cut_off(struct pool_node *n);
+/* SYNCED: every mount has received the changes of the barriers with ticket req.
+ */
 void node_synced(struct pool_node *n, uint64_t req);
 
 #endif

@@ -500,27 +500,29 @@ int pool_node_allocate_start(struct pool_node *n, struct node_object *o,
 /* ---- space ---- */
 
 /*
- * A claim on free bytes of the store. The start returns 1: granted. 0: cb runs
- * once, with 0 or with -ENOSPC after timeout_ms (0: five times deadline_ms).
- * -ENOSPC: nothing can be evicted for it. Granted bytes stay set aside until
- * pool_node_claim_end(bytes), which says that they are allocated, or not
- * needed.
+ * A claim on free bytes of the store (the table in space.c). The start returns
+ * 1: granted. 0: cb runs once, with 0 (granted) or -ENOSPC (nothing can be
+ * evicted for it, or timeout_ms has passed; 0: five times deadline_ms).
+ * -ENOSPC: larger than the store, or cache_only and no room. Granted bytes stay
+ * reserved until pool_node_claim_end(bytes), which says that they are
+ * allocated, or not needed.
  */
 struct node_claim {
 	struct pool_list link;
 	uint64_t bytes;
 	uint64_t deadline_ms;
-	bool cache_only; /* may evict cached copies only (a prefetch) */
-	/* Transient: use the headroom, or wait, rather than evict a counted
-	 * copy. */
-	bool passing;
+	bool cache_only; /* evict cached copies only, never wait (a prefetch) */
+	/* A read: use the headroom, or wait, rather than evict a counted copy.
+	 */
+	bool transient;
 	/* May use the headroom if nothing here can be evicted and another store
 	 * has room: once published, this object, or an older one in its place,
 	 * is moved there. */
 	bool put;
-	uint64_t patient_ms; /* private: until this time `passing` waits, and
-				`put` uses the headroom only if nothing here can
-				be evicted */
+	/* private: until then no counted copy is evicted for a `transient`
+	 * claim, and a `put` uses the headroom only if nothing here can be
+	 * evicted */
+	uint64_t patient_ms;
 	void (*cb)(struct node_claim *c, int status);
 };
 int pool_node_claim_start(struct pool_node *n, struct node_claim *c,

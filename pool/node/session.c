@@ -330,7 +330,8 @@ static void on_error(struct pool_node *n, const Kvpool__Error *e)
 	if (should_log_refusal(n->session, e->status))
 		pool_error_limited("the master at %s refused this node: %s "
 			   "(%s)", pool_conn_peer_name(n->session->conn),
-			   e->text, strerror(e->status < 0 ? -e->status : e->status));
+			   e->text, strerror(e->status < 0 ? -e->status :
+							     e->status));
 	pool_conn_close(n->session->conn);
 }
 

@@ -1,25 +1,54 @@
 /*
  * The store's free bytes: claims on them, and evictions to satisfy claims.
  *
- * 2 * `keep_free` bytes are kept free ahead of need. Cached copies are evicted
- * at once, in the policy's order. Counted copies are offered to the master
- * (EVICT) and evicted when it answers DROP; while another store has room, it
- * has them copied there first. Claims that cannot be granted wait in order, up
- * to a deadline; small ones that fit overtake large ones.
+ *   0           size - watermark         size           size + headroom
+ *   |--- in use -------|--- kept free ---|--- headroom ----|
  *
- * Counted copies are evicted for claims, and for these as few as possible. For
- * the bytes kept free ahead of need, cached copies (also those in use) and
- * ready files count as free, and no counted copy larger than 2 * `keep_free` is
- * evicted. So objects read from other nodes use these bytes in turn. Cached
- * copies in use may push the store into its headroom; they are evicted as soon
- * as they are unused. An open that still gets no room first waits, for half of
- * its time, until cached copies in use become unused. Only then a counted copy
- * is moved, or evicted if no store has room, as for a put: an object that is
- * being read is not the coldest one.
+ * Bytes up to `watermark` (2 * keep_free) are kept free ahead of need, so that
+ * most claims are granted at once. Beyond `size`, the headroom is for transient
+ * claims and puts, and is emptied again as soon as possible.
  *
- * A put does not fail because nothing here may be evicted: while another store
- * has room, it is written into the headroom and moved first. Pinned objects
- * stay, unless nothing else can be moved to leave the headroom.
+ * A claim takes the first of these that suffices:
+ *
+ *   claim        free  unused cached  headroom      waits, and counted copies
+ *                      copies                       are evicted for it
+ *   cache_only   yes   evicted        no            no: -ENOSPC
+ *   transient    yes   evicted        yes           after half of its time
+ *   put          yes   evicted        what can be   at once; may also use the
+ *                                     reclaimed     headroom while another
+ *                                                   store has room, see below
+ *   (no flag)    yes   evicted        what can be   at once
+ *                                     reclaimed
+ *
+ * "What can be reclaimed": as much headroom as cached copies (in use or not),
+ * fetches that will be cached copies, and ready files take up; these leave the
+ * headroom without the eviction of a counted copy. A put uses more if nothing
+ * here may be evicted, or after half of its time: once it is published, it or
+ * another object is moved to the other store. So a put does not fail because
+ * all objects here are protected from eviction. Waiting claims are granted in
+ * order, up to a deadline; small ones that fit overtake large ones.
+ *
+ * Evicted first to last:
+ *
+ *   1 cached copies at once, in the policy's order (pool/model/evict.h)
+ *   2 ready files            if claims still wait
+ *   3 counted copies         offered to the master (EVICT), evicted when it
+ *                            answers DROP; while another store has room, it has
+ *                            them copied there first. Without a master: alone
+ *   4 noevict copies         only moved, if no other counted copy qualifies
+ *   5 hard-pinned copies     only moved, if puts exceed size + watermark and
+ *                            no other counted copy can be moved
+ *
+ * In 1, and in 3 and 4 together, soft-pinned and recently looked-up objects
+ * come last. Never evicted: what is in use (open, mapped, lent). For claims, as
+ * few counted copies as possible are evicted. For the watermark, what can be
+ * reclaimed counts as free, and no counted copy larger than the watermark is
+ * evicted: objects read from other nodes then use these bytes one after
+ * another.
+ *
+ * A transient claim waits before it evicts a counted copy because cached copies
+ * in use may become unused meanwhile, and because an object that is being read
+ * is not the coldest one.
  */
 #include "pool/node/victim.h"
 
@@ -32,11 +61,17 @@
 #define SMALL (1u << 20) /* smaller claims overtake larger ones */
 #define REUSE_MIN (64u << 10) /* below, new pages are cheaper than the search */
 
-/* Bytes for claims: now, and once the pages of removed files are free (a worker
- * frees large ones). */
+/* Bytes for claims: `now`; `soon` includes pages of removed files that a worker
+ * is freeing. */
 struct room {
 	uint64_t now, soon;
 };
+
+/* Bytes that are kept free ahead of need. */
+static uint64_t watermark(const struct pool_node *n)
+{
+	return 2 * n->keep_free;
+}
 
 static struct room room_of(struct pool_node *n)
 {
@@ -85,11 +120,12 @@ static void count_cached(struct pool_node *n, const struct node_object *o)
 }
 
 /*
- * Has every GET of it completed? Pages passed to sendfile(2) may wait in a
- * socket after the file is closed. A single GET has certainly completed if its
+ * Have all GETs of it surely completed? Pages passed to sendfile(2) may wait in
+ * a socket after the file is closed. A single GET has completed if its
  * requester has become a holder.
  */
-static bool arrived(const struct node_object *o, const struct node_entry *e)
+static bool gets_completed(const struct node_object *o,
+			   const struct node_entry *e)
 {
 	return o->gets == 0 || (o->gets == 1 && o->made && e->gen == o->gen &&
 				e->nholders > 0);
@@ -103,7 +139,7 @@ int node_space_reuse(struct pool_node *n, uint64_t size,
 	int err = -EAGAIN;
 
 	if (!n->opts.puts_whole || size < REUSE_MIN ||
-	    room_of(n).soon >= size + 2 * n->keep_free)
+	    room_of(n).soon >= size + watermark(n))
 		return -EAGAIN;
 	o = node_victim_cached(n);
 	if (!o)
@@ -111,7 +147,7 @@ int node_space_reuse(struct pool_node *n, uint64_t size,
 	e = o->entry;
 	count_cached(n, o);
 	if (o->lent_fd < 0 && o->size == size && !node_object_given(o) &&
-	    arrived(o, e))
+	    gets_completed(o, e))
 		err = node_object_reuse(n, o, size, ret_file);
 	else
 		node_object_drop(n, o, true);
@@ -119,7 +155,8 @@ int node_space_reuse(struct pool_node *n, uint64_t size,
 	return err;
 }
 
-/* Evicts one cached copy. Its bytes in whole pages; 0: none may be evicted. */
+/* Evicts one cached copy. Returns its bytes in whole pages (an empty one: 1);
+ * 0: none may be evicted. */
 static uint64_t drop_one(struct pool_node *n)
 {
 	struct node_object *o = node_victim_cached(n);
@@ -136,9 +173,9 @@ static uint64_t drop_one(struct pool_node *n)
 	return size > 0 ? size : 1;
 }
 
-/* Evicts cached copies until `need` bytes are available, or will be. statfs(2)
- * costs as much as an eviction, so it is called only when the bytes may
- * suffice. */
+/* Evicts cached copies until `need` bytes are available, or will be soon.
+ * False: they do not suffice. statfs(2) costs as much as an eviction, so it is
+ * called only when the evicted bytes may suffice. */
 static bool drop_cached(struct pool_node *n, uint64_t need)
 {
 	uint64_t have, size;
@@ -155,11 +192,11 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 	return true;
 }
 
-/* Bytes for which counted copies may be evicted. */
-struct lack {
-	uint64_t now; /* for waiting claims, and puts in the headroom */
-	uint64_t all; /* the same, and keep_free */
-	bool pinned;  /* pinned objects may be moved, if nothing else can */
+/* Bytes that are missing, for which counted copies may be evicted. */
+struct shortfall {
+	uint64_t now; /* for waiting claims, and what puts took of headroom */
+	uint64_t all; /* the same, and for the watermark */
+	bool pinned;  /* hard-pinned copies may be moved, as a last resort */
 };
 
 /* A shared filesystem may have less room than the configured size. */
@@ -169,35 +206,36 @@ static uint64_t size_now(const struct pool_space *sp)
 }
 
 /* Bytes that can be freed without evicting a counted copy. */
-static uint64_t soon_gone(struct pool_node *n, const struct pool_space *sp)
+static uint64_t reclaimable(struct pool_node *n, const struct pool_space *sp)
 {
 	return sp->ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
 	       node_fetch_cache(n);
 }
 
-/* Objects in the headroom can be moved only once they are published. */
-static bool more_to_come(struct pool_node *n)
+/* Are there files that are not published yet? Objects in the headroom can be
+ * moved only after that, so it is too early to move pinned ones instead. */
+static bool has_unpublished(struct pool_node *n)
 {
 	return n->claimed > 0 || !pool_list_empty(&n->writers) ||
 	       !pool_list_empty(&n->sealing) || !pool_list_empty(&n->pending);
 }
 
-static struct lack lack_of(struct pool_node *n, uint64_t waiting)
+static struct shortfall shortfall_of(struct pool_node *n, uint64_t waiting)
 {
 	uint64_t have = room_of(n).soon, taken, size;
-	struct lack l = { 0, 0, false };
+	struct shortfall l = { 0, 0, false };
 	struct pool_space sp;
 
 	pool_store_space(n->store, &sp);
 	taken = sp.used + n->claimed;
-	size = size_now(&sp) + soon_gone(n, &sp);
+	size = size_now(&sp) + reclaimable(n, &sp);
 	if (waiting > have)
 		l.now = waiting - have;
-	if (taken + waiting + 2 * n->keep_free > size)
-		l.all = taken + waiting + 2 * n->keep_free - size;
-	/* Puts were written into the headroom. */
-	if (taken > size + 2 * n->keep_free) {
-		l.pinned = waiting > 0 || !more_to_come(n);
+	if (taken + waiting + watermark(n) > size)
+		l.all = taken + waiting + watermark(n) - size;
+	/* Puts use the headroom. */
+	if (taken > size + watermark(n)) {
+		l.pinned = waiting > 0 || !has_unpublished(n);
 		if (l.now < taken - size)
 			l.now = taken - size;
 	}
@@ -206,8 +244,9 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 	return l;
 }
 
-/* The next victim after `got` bytes of others. */
-static struct node_object *victim_for(struct pool_node *n, struct lack l,
+/* The next victim, if `got` bytes of others have been chosen. NULL: enough, or
+ * none may be evicted. */
+static struct node_object *victim_for(struct pool_node *n, struct shortfall l,
 				      uint64_t got, bool to_move)
 {
 	uint64_t room = l.pinned && to_move ? node_room_elsewhere(n) : 0;
@@ -222,12 +261,12 @@ static struct node_object *victim_for(struct pool_node *n, struct lack l,
 		o = node_victim_pinned(n, room);
 	if (!o)
 		o = node_victim(n, to_move,
-				got < l.now ? UINT64_MAX : 2 * n->keep_free);
+				got < l.now ? UINT64_MAX : watermark(n));
 	return o;
 }
 
-/* Without a master: evicts the copies that this node may judge alone. */
-static void evict_alone(struct pool_node *n, struct lack l)
+/* Without a master: evicts copies that need no permission. */
+static void evict_alone(struct pool_node *n, struct shortfall l)
 {
 	struct node_object *o;
 	struct node_entry *e;
@@ -235,7 +274,7 @@ static void evict_alone(struct pool_node *n, struct lack l)
 
 	while (got < l.all &&
 	       (o = node_victim_alone(n, got < l.now ? UINT64_MAX :
-						       2 * n->keep_free))) {
+						       watermark(n)))) {
 		e = o->entry;
 		got += o->ev.size;
 		pool_count(&n->c.evicted_alone);
@@ -290,7 +329,7 @@ static bool may_move(struct pool_node *n)
 	return node_ops_rules_sent(n);
 }
 
-static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
+static void ask_master(struct pool_node *n, struct shortfall l, uint64_t now)
 {
 	bool room = may_move(n);
 	struct ask *a;
@@ -326,8 +365,8 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 	free(a);
 }
 
-/* The master has answered for o (DROP or KEEP): a remaining shortfall is asked
- * for at once. */
+/* The master has answered for o (DROP or KEEP), so its bytes are no longer in
+ * flight: the next EVICT asks for what is still missing. */
 void node_space_answered(struct pool_node *n, const struct node_object *o)
 {
 	uint64_t now = pool_now_ms();
@@ -339,16 +378,17 @@ void node_space_answered(struct pool_node *n, const struct node_object *o)
 }
 
 /*
- * Can nothing make room any more? (Copies that the master keeps cannot.) In a
- * shared filesystem neighbours may free some.
+ * Can c never be granted, because nothing can be evicted now or later? (A copy
+ * that the master refused to release does not count.) False in a filesystem
+ * shared with others, which may free some.
  */
-static bool hopeless(struct pool_node *n, const struct node_claim *c)
+static bool nothing_to_evict(struct pool_node *n, const struct node_claim *c)
 {
 	return !n->opts.store_plain && n->asked_bytes == 0 &&
 	       pool_list_empty(&n->sealing) &&
 	       pool_list_empty(&n->pending) && pool_list_empty(&n->fetches) &&
 	       !node_victim_any(n, POOL_EVICT_LAST,
-				lack_of(n, c->bytes).pinned) &&
+				shortfall_of(n, c->bytes).pinned) &&
 	       !node_victim_any(n, POOL_EVICT_CACHE, false);
 }
 
@@ -365,9 +405,9 @@ static void grant(struct pool_node *n, struct node_claim *c)
 	c->cb(c, 0);
 }
 
-/* Grants the first claims that fit. Bytes claimed meanwhile, also by callbacks,
- * are subtracted from the room measured first, whether or not they are
- * allocated by now. */
+/* Grants claims in order while they fit. The room is measured once; bytes
+ * claimed since, also by callbacks, are subtracted from it, whether or not they
+ * are allocated by now. */
 static void grant_first(struct pool_node *n)
 {
 	uint64_t room, before = n->claimed_ever;
@@ -391,9 +431,9 @@ static void refuse(struct pool_node *n, struct node_claim *c)
 	c->cb(c, -ENOSPC);
 }
 
-/* No more cached copies can be evicted now. Is there room in the headroom for
- * those in use, and for c if it is transient? */
-static bool passes(struct pool_node *n, const struct node_claim *c)
+/* No more cached copies can be evicted now. Does c fit in the headroom? If it
+ * is not transient, only in the part that can be reclaimed. Counts it. */
+static bool fits_headroom(struct pool_node *n, const struct node_claim *c)
 {
 	struct pool_space sp;
 	uint64_t taken;
@@ -401,16 +441,17 @@ static bool passes(struct pool_node *n, const struct node_claim *c)
 	pool_store_space(n->store, &sp);
 	taken = sp.used + n->claimed + c->bytes;
 	if (sp.reach < n->claimed + c->bytes ||
-	    (!c->passing && taken > size_now(&sp) + soon_gone(n, &sp)))
+	    (!c->transient && taken > size_now(&sp) + reclaimable(n, &sp)))
 		return false;
 	pool_count(&n->c.claims_passing);
 	return true;
 }
 
-/* May a put use the headroom? Yes if another store has room, and either nothing
- * here may be evicted (all is pinned) or the put has waited long for objects
- * that peers have open. Not on a client, whose buffer is bounded. */
-static bool goes_through(struct pool_node *n, const struct node_claim *c,
+/* May c, a put, use the headroom? Yes if another store has room, and either
+ * nothing here may be evicted (all is pinned), or c has waited for half of its
+ * time (peers have the objects open). Not on a client, whose buffer is bounded.
+ * Counts it. */
+static bool put_fits_headroom(struct pool_node *n, const struct node_claim *c,
 			 uint64_t now)
 {
 	struct pool_space sp;
@@ -433,7 +474,7 @@ static bool goes_through(struct pool_node *n, const struct node_claim *c,
 	return true;
 }
 
-/* A claim that may overtake those before it. */
+/* The first claim that may overtake those before it; or NULL. */
 static struct node_claim *first_that_fits(struct pool_node *n, uint64_t now)
 {
 	uint64_t room = room_of(n).now;
@@ -444,13 +485,14 @@ static struct node_claim *first_that_fits(struct pool_node *n, uint64_t now)
 			pool_list_entry(it, struct node_claim, link);
 
 		if ((c->bytes <= SMALL && c->bytes <= room) ||
-		    (c->passing && passes(n, c)) ||
-		    (now >= c->patient_ms && goes_through(n, c, now)))
+		    (c->transient && fits_headroom(n, c)) ||
+		    (now >= c->patient_ms && put_fits_headroom(n, c, now)))
 			return c;
 	}
 	return NULL;
 }
 
+/* Grants claims that overtake the first one. */
 static void serve_others(struct pool_node *n, uint64_t now)
 {
 	struct node_claim *c;
@@ -472,12 +514,12 @@ static void serve_claims(struct pool_node *n, uint64_t now)
 			grant_first(n);
 		else if (now >= c->deadline_ms)
 			refuse(n, c);
-		else if (!drop_cached(n, c->bytes) && passes(n, c))
+		else if (!drop_cached(n, c->bytes) && fits_headroom(n, c))
 			grant(n, c);
 		else if (room_of(n).soon < c->bytes &&
-			 goes_through(n, c, now))
+			 put_fits_headroom(n, c, now))
 			grant(n, c);
-		else if (room_of(n).soon < c->bytes && hopeless(n, c))
+		else if (room_of(n).soon < c->bytes && nothing_to_evict(n, c))
 			refuse(n, c);
 		else if (room_of(n).now < c->bytes)
 			break;
@@ -495,7 +537,7 @@ static uint64_t waiting_bytes(struct pool_node *n, uint64_t now)
 		struct node_claim *c =
 			pool_list_entry(it, struct node_claim, link);
 
-		if (!c->passing || now >= c->patient_ms)
+		if (!c->transient || now >= c->patient_ms)
 			sum += c->bytes;
 	}
 	return sum;
@@ -504,20 +546,20 @@ static uint64_t waiting_bytes(struct pool_node *n, uint64_t now)
 void node_space_run(struct pool_node *n)
 {
 	uint64_t now = pool_now_ms(), waiting;
-	struct lack l;
+	struct shortfall l;
 
 	if (pool_list_empty(&n->claims) && now == n->space_ms)
 		return; /* already done in this millisecond */
 	n->space_ms = now;
-	/* For all waiting claims at once, and for keep_free. */
-	if (drop_cached(n, waiting_bytes(n, now) + 2 * n->keep_free) &&
+	/* For all waiting claims at once, and for the watermark. */
+	if (drop_cached(n, waiting_bytes(n, now) + watermark(n)) &&
 	    pool_list_empty(&n->claims))
 		return;
 	serve_claims(n, now);
 	waiting = waiting_bytes(n, now);
-	if (drop_cached(n, waiting + 2 * n->keep_free))
+	if (drop_cached(n, waiting + watermark(n)))
 		return;
-	l = lack_of(n, waiting);
+	l = shortfall_of(n, waiting);
 	if (l.all > 0 && !pool_store_counted(n->store))
 		return;
 	if (node_session_up(n))
@@ -557,7 +599,8 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 	}
 	if (c->cache_only)
 		return -ENOSPC;
-	if ((c->passing || pool_list_empty(&n->claims)) && passes(n, c)) {
+	if ((c->transient || pool_list_empty(&n->claims)) &&
+	    fits_headroom(n, c)) {
 		claim(n, bytes);
 		node_kick(n);
 		return 1;

@@ -6,17 +6,19 @@
 
 #include "pool/node/object.h"
 
-#define NODE_MASTERLESS_MS 1500 /* without a master; then evict alone */
-#define NODE_ASK_MS 250		/* until the same eviction is requested again */
-#define NODE_REFUSED_MS 1000	/* the same after a refusal */
-#define NODE_LEASE_MS 5000	/* an open is expected so long after a hit */
+#define NODE_MASTERLESS_MS 1500 /* after so long without a master, a node evicts
+				   counted copies without permission */
+#define NODE_ASK_MS 250		/* an EVICT without an answer is repeated */
+#define NODE_REFUSED_MS 1000	/* an EVICT that was refused is repeated */
+#define NODE_LEASE_MS 5000	/* after a look-up hit, an open is expected */
 
 /* ---- fetch_space.c: bytes of fetches in flight ---- */
 
-/* Bytes that fetches have written so far; they are no longer claimed from now
- * on, as the store counts them as used. */
+/* Returns the bytes that fetches in flight have written so far. Subtracts them
+ * from node->claimed, because the store counts them as used. */
 uint64_t node_fetch_settle(struct pool_node *n);
-/* Bytes claimed by fetches that will be cached copies, written or not. */
+/* Bytes of fetches in flight that will be cached copies: claimed, written or
+ * not. */
 uint64_t node_fetch_cache(struct pool_node *n);
 
 /* ---- evicted.c: what was evicted here, by name ---- */
@@ -43,14 +45,14 @@ uint64_t node_evictable(struct pool_node *n); /* bytes */
 
 void node_space_init(struct pool_node *n);
 void node_space_run(struct pool_node *n);
-/* pool_store_space of less than a millisecond ago: for decisions that a write
- * of that time could thwart anyway. Valid until the next call. */
+/* pool_store_space as of this millisecond. For decisions that need no exact
+ * figure, as any write may change it right after. Valid until the next call. */
 const struct pool_space *node_space_lately(struct pool_node *n);
 void node_space_fini(struct pool_node *n);
 /*
  * Evicts the next cached copy and reuses its pages for a file of size bytes
- * that will be written completely. 0, or -errno: none fits, or there is room
- * anyway.
+ * that will be written completely. 0, or -errno: its pages cannot be reused (it
+ * may be evicted all the same), or there is room without that.
  */
 int node_space_reuse(struct pool_node *n, uint64_t size,
 		     struct pool_file *ret_file);

@@ -10,11 +10,11 @@ struct judge {
 	struct pool_node *n;
 	uint64_t now;
 	bool soft;    /* soft-pinned and recently looked-up ones qualify, too */
-	bool to_move; /* it would be moved, not lost */
+	bool to_move; /* it is copied elsewhere first: noevict ones qualify */
 	bool alone; /* without the master's permission */
 	bool pinned;  /* hard-pinned ones qualify, too (with to_move) */
-	/* those qualify, too, that may be evictable soon: an EVICT is in
-	 * flight, or a peer borrows or receives it */
+	/* objects qualify, too, that may become evictable soon: those with an
+	 * EVICT in flight, and those that a peer borrows or receives */
 	bool soon;
 	uint64_t size_max;
 };
@@ -25,6 +25,8 @@ static bool soft_pinned(const struct pool_rules *r)
 	       (r->pin_until_ns == 0 || r->pin_until_ns > pool_wall_ns());
 }
 
+/* Is o not in use: not open, mapped or lent? Recalls it if it is lent. soon: as
+ * in struct judge. */
 static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 {
 	char path[POOL_PATH_MAX + 1];
@@ -43,12 +45,14 @@ static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 	fd = pool_store_fd(n->store, o->id, O_RDONLY);
 	if (fd < 0)
 		return true;
-	pool_peers_forget(n->peers, fd); /* registrations do not count as use */
+	/* RDMA registrations are not use: ended before the test. */
+	pool_peers_forget(n->peers, fd);
 	rc = pool_file_in_use(fd);
 	close(fd);
 	return rc == 0;
 }
 
+/* May this object be evicted, by the conditions in arg (struct judge)? */
 static bool may_go(struct pool_evict_node *ev, void *arg)
 {
 	struct node_object *o =
@@ -72,8 +76,8 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 	if (node_guarded(j->n, o) && !j->to_move &&
 	    r.class == POOL_CLASS_NOEVICT)
 		return false;
-	/* Before the first picture, rules are unknown; outside of the node's
-	 * namespaces always. */
+	/* The rules are not known before the first picture, and never outside
+	 * of the node's namespaces. */
 	if (o->counted && j->alone &&
 	    (r.replicas > 1 || !j->n->complete ||
 	     !node_is_fed(j->n, &o->entry->e)))
@@ -102,7 +106,7 @@ static struct node_object *victim_of(enum pool_evict_class class,
 	return o;
 }
 
-/* Soft-pinned and recently looked-up objects last. */
+/* As victim_of; soft-pinned and recently looked-up objects come last. */
 static struct node_object *victim_soft(struct pool_node *n,
 				       enum pool_evict_class class,
 				       bool to_move, uint64_t size_max)
@@ -186,8 +190,9 @@ bool node_judge_slice(struct pool_node *n)
 }
 
 /*
- * Until the walk arrives, an object may be in the wrong class. may_go() checks
- * its rules again, and one that became evictable is found a little later.
+ * An object that the walk has not reached yet may be in the wrong class. That
+ * does no harm: may_go() checks its rules again, and an object that has become
+ * evictable is found when the walk reaches it.
  */
 void node_judge_below(struct pool_node *n, struct node_dirent *d)
 {
