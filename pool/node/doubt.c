@@ -1,8 +1,8 @@
 /*
- * Local copies that may be damaged. A copy is checked when it arrives and when
- * a start finds it, but not at each read; a reader on another node checks what
- * it receives. After a mismatch the reader asks another holder and notifies
- * this one (DOUBT), which trusts only its own checksum:
+ * Local copies that may be damaged. A copy is verified when it arrives, and
+ * once after a start, but not at each read. A reader on another node verifies
+ * what it receives. After a mismatch it asks another holder, and sends DOUBT to
+ * this one, which believes only its own check:
  *
  *   DOUBT --> waiting --tick, one at a time--> check (node/want.c) --> whole
  *                                                            \--> quarantined
@@ -58,11 +58,11 @@ void node_doubt_tick(struct pool_node *n)
 	if (n->checking || n->ndoubted == 0)
 		return;
 	o = n->doubted[0];
-	/* Dropped, or checked for an OPEN meanwhile. */
+	/* Dropped or verified (for an OPEN) meanwhile. */
 	if (o->state != NODE_HELD || o->verified) {
 		forget_first(n);
 	} else if (node_recheck(n, o)) {
-		/* no memory: retried when it is doubted again */
+		/* no memory: checked at the next DOUBT, or before it is read */
 		o->doubted_s = 0;
 		forget_first(n);
 	} else {

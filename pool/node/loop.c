@@ -1,8 +1,8 @@
 /*
- * Small requests to the node's loop that files of every level make: look at
- * what waits (a kick), take a walk's next name, give a barrier more time, end a
- * claim. The callbacks that a kick and a slice run are in higher files (node.c,
- * walk.c), so the node has pointers to them.
+ * Small services of the node's loop, used by files of every level: a kick (one
+ * pass over all that waits), a walk's next name, a new deadline for a barrier,
+ * the end of a claim. The callbacks of a kick and of a slice are in higher
+ * files (node.c, walk.c), so the node has pointers to them.
  */
 #include "pool/node/node_priv.h"
 

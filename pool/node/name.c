@@ -26,7 +26,8 @@ struct pool_entry *pool_node_lookup(struct pool_node *n,
 
 /* ---- directories ---- */
 
-/* In its namespaces, or one of these itself. */
+/* May this directory be made: is it in the node's namespaces, or one of these
+ * itself? 0 or -EACCES. */
 static int may_mkdir(const struct pool_node *n, const struct node_dirent *dir,
 		     const char *name, size_t len)
 {
@@ -71,7 +72,8 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	d = node_dir(e);
 	d->attr = *attr;
 	d->mtime_ns = d->ctime_ns = 0;
-	/* Left by a directory of this name that is being removed. */
+	/* An earlier directory of this name, being removed, may have left
+	 * these. */
 	node_names_begin(n);
 	pool_xattrs_free(d->xattrs);
 	d->xattrs = NULL;
@@ -84,7 +86,7 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		return err;
 	}
 	node_dir_gone(n, d, false);
-	d->making++; /* as `removing` */
+	d->making++; /* ops_done.c decrements it at the ack */
 	d->sweep = n->sweep;
 	*ret_dir = d;
 	return 0;
@@ -129,8 +131,8 @@ static int hide_published(struct pool_node *n, struct node_entry *e)
 	return 0;
 }
 
-/* Its PUBLISH may be in flight: removes whatever generation that gets, and
- * hides it until then. */
+/* e's PUBLISH may have been executed: queues the removal of whatever generation
+ * it got or gets, and hides all until the ack. */
 static int remove_any(struct pool_node *n, struct node_entry *e)
 {
 	int err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, 0);
@@ -143,9 +145,10 @@ static int remove_any(struct pool_node *n, struct node_entry *e)
 }
 
 /*
- * The unpublished file would have replaced a version that this node knew. That
- * version may have been evicted, and return with a node that is away. So it is
- * deleted, as if this file had been published first.
+ * e's own file, unpublished, was to replace an earlier version. That version
+ * may have been evicted, and a node that rejoins may bring it back. So all
+ * versions that this node has seen are deleted, as if the file had been
+ * published before its unlink.
  */
 static int remove_unpublished(struct pool_node *n, struct node_entry *e)
 {
@@ -190,7 +193,7 @@ int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 	return 0;
 }
 
-static bool movable_own(const struct node_object *o)
+static bool is_movable(const struct node_object *o)
 {
 	return o->state == NODE_WRITING || o->state == NODE_SEALING ||
 	       o->state == NODE_PENDING;
@@ -209,7 +212,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 
 	if (w->poison)
 		return w->poison;
-	if (!movable_own(o))
+	if (!is_movable(o))
 		return -EXDEV;
 	err = hide_published(n, from);
 	if (!err && maybe_published)
@@ -246,8 +249,8 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	return node_try_seal(n, o, false);
 }
 
-/* The published object has a local copy: this becomes a new version of the new
- * name, without copying bytes, and the old name is removed. */
+/* Makes the local copy of the published object a new version of the new name,
+ * without copying bytes, and removes the old name. -EXDEV: no such copy. */
 static int move_held(struct pool_node *n, struct node_entry *from,
 		     struct node_entry *to)
 {
@@ -277,7 +280,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 		return err;
 	}
 	node_hide(n, from, from->gen);
-	/* Peers borrow and ask by the old name. */
+	/* Peers request and borrow it under the old name only. */
 	node_heat_forget(n, o);
 	o->lent = 0;
 	from->obj = NULL;

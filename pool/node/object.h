@@ -7,21 +7,22 @@
 
 #include "pool/node/entry.h"
 
-#define NODE_RETRY_MS 1	/* until a seal that found a writer is retried */
-#define NODE_RETRY_FAST 20	/* such retries; later ones: at each tick */
+#define NODE_RETRY_MS 1	/* backoff after a seal that found a writer ... */
+#define NODE_RETRY_FAST 20	/* ... for so many retries; then one a tick */
 #define NODE_KEPT_FDS 256	/* descriptors kept from write to seal */
 #define NODE_ABANDON_MS (10 * 60 * 1000) /* drop a closed, unpublished file
-					    that nobody has used for so long */
-#define NODE_UNOPENED_MS 10000	/* drop a file made for a writer that did not
-				   open it for so long */
+					    that was not used for so long */
+#define NODE_UNOPENED_MS 10000	/* drop a new file whose writer has not opened
+				   it after so long */
 
 struct node_object {
 	struct pool_evict_node ev; /* inserted while HELD */
 	struct node_entry *entry;  /* the name, NULL once DROPPED */
 	uint64_t id;		   /* store file; 0 if borrowed */
 	uint64_t gen;
-	uint64_t from; /* its PUBLISH was sent with Op.again: the highest
-			  generation that its issuer had seen; else 0 */
+	/* 0, or its PUBLISH was sent with Op.again: the highest generation that
+	 * this node had seen before. Sent in inventories as Meta.seen_gen */
+	uint64_t from;
 	uint64_t size; /* final once sealed */
 	XXH128_hash_t sum;
 	uint32_t refs;
@@ -29,7 +30,7 @@ struct node_object {
 	uint16_t lent;	   /* descriptors lent to peers */
 	uint16_t lender;   /* borrowed: index of the node that lent it */
 	uint8_t state;	   /* enum node_state */
-	/* GETs that peers began for this copy; saturates at 2 */
+	/* GETs that peers have begun for this copy; stays at 2 */
 	uint8_t gets;
 	uint8_t given;	   /* a descriptor was given away: its pages may be in
 			      pipes and sockets (splice, sendfile), so they must
@@ -39,14 +40,13 @@ struct node_object {
 	bool verified : 1; /* checksum compared since the daemon's start, and
 			      nobody has reported a mismatch since */
 	bool prefetched : 1; /* fetched after a look-up, not opened yet */
-	bool refused : 1;  /* the master refused to release it (see `asked`) */
+	bool refused : 1;  /* the master refused the EVICT of `asked` */
 	bool remains : 1;  /* DROPPED: the last unref removes its file */
 	uint32_t doubted_s; /* when its last check was requested; 0: never */
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host; owns */
 	uint32_t asked;	   /* node_stamp of the last EVICT for it; 0: none */
 	uint32_t looked;   /* node_stamp of the last look-up hit; 0: none */
-	/* number of the HELD item that reported it (node->helds_sent); 0: none
-	 */
+	/* node->helds_sent when a HELD item reported it; 0: none did */
 	uint64_t held_number;
 	struct node_heat *heat; /* recent GETs by peers, or NULL; owns */
 	/* the mount's inode that serves it, or NULL; borrows */
@@ -82,14 +82,14 @@ struct node_content {
 enum writer_phase {
 	WRITER_OPEN,	 /* not closed since it was created or unsealed */
 	WRITER_CLOSED,	 /* a close or a rename made it publishable */
-	WRITER_RETRYING, /* the same; a seal has failed and is to be retried.
-			    It cannot be written any more */
+	WRITER_RETRYING, /* a seal has failed and will be retried. It cannot be
+			    written any more */
 	WRITER_SEALING,
 	WRITER_SEALED, /* its PUBLISH is not queued yet */
 	/* its PUBLISH is in the outbox; on a client also HELD, until a store
 	 * has a copy */
 	WRITER_QUEUED,
-	WRITER_ENDED, /* DROPPED: open handles keep it */
+	WRITER_ENDED, /* DROPPED: kept while handles are open */
 };
 
 /* What a local file needs until it is published. */
@@ -103,8 +103,9 @@ struct node_writer {
 	struct pool_xattrs *xattrs; /* owns */
 	uint64_t base_gen;   /* newest published generation of the name that it
 				was made from or replaces; 0: none */
-	uint64_t base_of;    /* generation whose content is in `base`; it may
-				differ from base_gen: use node_base */
+	uint64_t base_of;    /* generation whose content is in `base`. If it
+				differs from base_gen, `base` is outdated: use
+				node_base */
 	struct node_content base;
 	uint64_t seen_gen;   /* node->seen_gen when it was sealed */
 	struct node_before *before; /* owns, or NULL: earlier versions that this
@@ -132,7 +133,7 @@ struct node_writer {
 	/* -errno of a failed write; never published then */
 	int poison;
 	struct node_fd fd;   /* O_RDWR, for served writers */
-	/* What it is for; set when it is created. */
+	/* Its kind; set when it is created. */
 	bool served;	     /* data passes through the daemon */
 	bool scratch;	     /* never published */
 	/* Where its name and its bytes come from. */
@@ -143,11 +144,12 @@ struct node_writer {
 				nobody is known to have changed it */
 	bool again;	     /* an earlier process may have sent its PUBLISH: it
 				is sent with Op.again */
-	/* What it has at present. */
+	/* Its current resources. */
 	bool fd_kept;	     /* all handles are closed; `fd` is kept for the
 				seal */
 	bool sampling;	     /* holds pool_store_sampling on */
-	bool stale_blob;     /* renamed or changed while a worker sealed it */
+	bool stale_blob;     /* renamed or changed during the seal: its metadata
+				is written again after it */
 	bool summed;	     /* `sum` is that of its first sum_size bytes */
 	uint8_t tries;	     /* number of seal retries */
 	uint64_t sum_size;
@@ -196,8 +198,8 @@ static inline uint32_t node_object_looked(const struct node_object *o)
 /* The only way to change o->state: asserts that the edge is in node.h's table.
  * For an `own`, between node_names_begin and node_names_end. */
 void node_object_to(struct node_object *o, enum node_state to);
-/* o's file uses so many bytes of the store (rounded up to pages); 0: it is
- * gone. */
+/* Records that o's file uses so many bytes of the store (rounded up to pages);
+ * 0: it is removed. */
 void node_object_uses(struct pool_node *n, struct node_object *o,
 		      uint64_t bytes);
 /* HELD -> DROPPED: unlinks the file, calls ops.object_gone, and releases the
@@ -211,7 +213,7 @@ int node_object_reuse(struct pool_node *n, struct node_object *o,
 /* Makes o (o->gen set) the local copy of e's published generation. */
 void node_object_held(struct pool_node *n, struct node_entry *e,
 		      struct node_object *o);
-/* Does the master count o, HELD, as a replica? */
+/* Sets whether the master counts o, HELD, as a replica. */
 void node_object_count(struct pool_node *n, struct node_object *o,
 		       bool counted);
 /* Sets o's eviction class from its rules. */
@@ -226,8 +228,8 @@ bool node_object_remains(struct pool_node *n, struct node_object *o);
 /* The descriptor is the caller's; -1: there is none. */
 int node_fd_take(struct pool_node *n, struct node_fd *f);
 void node_writer_free(struct pool_node *n, struct node_object *o);
-/* Metadata as it is kept with a file. base may be NULL. Its length or -errno.
- */
+/* Packs the metadata that is stored with a file. base may be NULL. Returns its
+ * length or -errno. */
 ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 			 uint64_t base_gen, const struct node_content *base,
 			 uint64_t seen_gen, uint64_t size, XXH128_hash_t sum,
@@ -245,13 +247,13 @@ const struct node_content *node_base(const struct node_object *o);
 
 /* ---- own.c: a name's own file ---- */
 
-/* May it be published once its last writer is gone? */
+/* May it be published once its last writer has closed? */
 bool node_publishable(const struct node_object *o);
 /*
  * Might node_try_seal with `force` seal it now? Not while it has daemon-served
  * or passthrough handles, because the kernel may be about to open the file for
- * one. With other handles (pins of the mount), only a lease can prove that
- * nobody writes.
+ * one. With handles of neither mode (pins of the mount) it might: a lease then
+ * proves that nobody writes.
  */
 bool node_is_candidate(const struct node_object *o);
 /* Updates n->candidates. Call it after a change that node_is_candidate depends
@@ -288,7 +290,8 @@ void node_own_supersede(struct pool_node *n, struct node_entry *e,
 /* A file closed under this name will never be published: the next fsync of its
  * directory returns status (-errno), once. */
 void node_own_lost(struct node_entry *e, int status);
-/* Hides what is published under the name, and sends the UNLINK. 0 or -errno. */
+/* Hides the published version of the name, and queues its UNLINK. 0 or -errno.
+ */
 int node_name_remove(struct pool_node *n, struct node_entry *e);
 
 /* ---- write.c: creation ---- */
@@ -313,7 +316,8 @@ bool node_outgrew(struct pool_node *n, struct node_object *o);
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
 /* Tries to seal each candidate once, even while handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
-/* Is there a closed file that the kernel, or a mapping, still refers to? */
+/* Is there a closed file whose seal is due for a retry, because the kernel or a
+ * mapping refers to it? */
 bool node_seals_due(const struct pool_node *n);
 void node_seal_small(struct pool_node *n);
 void node_soon(uv_timer_t *h);
@@ -321,16 +325,17 @@ void node_writers_tick(struct pool_node *n, uint64_t now);
 /* Queues the PUBLISH of each sealed file: within a directory in the order in
  * which they were closed. */
 void node_publish_sealed(struct pool_node *n);
-/* Queues o (PENDING) as the latest change; without memory, at a later tick. */
+/* Queues the PUBLISH of o (PENDING), with a new ticket. If that fails (no
+ * memory, queue full), node_publish_sealed queues it later. */
 void node_publish(struct pool_node *n, struct node_object *o);
 /* The ack of o's PUBLISH (gen != 0), or its refusal (status < 0). */
 void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen);
-/* A client's object has reached a store. named: the master still counts the
- * client's copy. */
+/* A store has a copy of a client's object. named: the feed still names the
+ * client as a holder. */
 void node_client_stored(struct pool_node *n, struct node_object *o, bool named);
-/* Has a store linked this file of a client? Then its pages are freed only when
- * both have dropped it. */
+/* Has a store on this host linked this file of a client? Then its pages are
+ * freed only when both have unlinked it. */
 bool node_client_linked(const struct pool_node *n, const struct node_object *o);
 
 #endif

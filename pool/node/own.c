@@ -82,7 +82,7 @@ void node_own_show(struct pool_node *n, struct node_entry *e,
 	node_account(n, &e->e);
 }
 
-/* As drawn in object.h. */
+/* Is the edge in the drawing in object.h? */
 static bool may_become(enum writer_phase from, enum writer_phase to)
 {
 #define TO(phase) (1u << WRITER_##phase)
@@ -183,8 +183,8 @@ void node_own_lost(struct node_entry *e, int status)
 	node_dir(&e->e.parent->e)->lost = status;
 }
 
-/* Remembers the size of a file that was dropped: it may have outgrown a wrong
- * prediction. */
+/* Learns the size of a file that is being dropped: it may have outgrown a
+ * prediction that was too low. */
 static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 			   const struct node_object *o)
 {
@@ -196,8 +196,8 @@ static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 		node_learn_size(n, e, size);
 }
 
-/* o was e's own; e no longer refers to it. */
-static void own_go(struct pool_node *n, struct node_entry *e,
+/* Ends o, which was e's own until now. */
+static void own_end(struct pool_node *n, struct node_entry *e,
 		   struct node_object *o)
 {
 	bool sealing = o->state == NODE_SEALING;
@@ -216,7 +216,7 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 	node_object_uses(n, o, 0);
 	if (!node_object_remains(n, o))
 		pool_store_remove(n->store, o->id);
-	/* Open handles may still write: they keep the writer part. */
+	/* Open handles may still write, and need the writer part. */
 	if (o->w->opens == 0)
 		node_writer_free(n, o);
 	else
@@ -235,7 +235,7 @@ void node_own_drop(struct pool_node *n, struct node_entry *e)
 	node_names_begin(n);
 	e->own = NULL;
 	node_names_end(n);
-	own_go(n, e, o);
+	own_end(n, e, o);
 }
 
 void node_own_supersede(struct pool_node *n, struct node_entry *e,
@@ -256,7 +256,7 @@ void node_own_supersede(struct pool_node *n, struct node_entry *e,
 	node_names_end(n);
 	node_account(n, &e->e);
 	if (old) /* after the lock: unlinking takes time */
-		own_go(n, e, old);
+		own_end(n, e, old);
 }
 
 int node_name_remove(struct pool_node *n, struct node_entry *e)

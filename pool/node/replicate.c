@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A counted copy must be found by a restart, so it is sealed. An extra copy is
- * a cached copy that the feed names while it is hot. */
+/* A counted copy is sealed, so that a restart finds it. An extra copy is a
+ * cached copy, which the feed names while it is hot. */
 void node_fetch_replica_end(struct node_fetch *f, int status)
 {
 	struct node_object *o = f->e->obj;
@@ -28,7 +28,7 @@ void node_fetch_replica_end(struct node_fetch *f, int status)
 	}
 	if (fd)
 		close(fd);
-	/* If it cannot count, it stays as a cached copy. */
+	/* After a failure the bytes stay as a cached copy. */
 	if (!f->extra && o && o->gen == f->gen && o->lent_fd < 0)
 		node_object_count(f->n, o, !status);
 	node_report_held(f->n, f->path, f->path_len, f->gen, f->extra, status);
@@ -65,7 +65,7 @@ static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 		return -EAGAIN; /* a fetch of an earlier version is ending */
 	if (e->obj && e->obj->gen == m->gen && e->obj->lent_fd < 0 &&
 	    !e->obj->verified) {
-		/* Verified first: the master will order it again. */
+		/* Must be verified first. The master will repeat the order. */
 		err = node_recheck(n, e->obj);
 		return err ? err : -EAGAIN;
 	}
@@ -84,7 +84,7 @@ static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 	return 0;
 }
 
-/* Always reports a result: the master waits for it. */
+/* Reports a result in each case, because the master waits for it. */
 static void replicate_one(struct pool_node *n, const Kvpool__Meta *m,
 			  bool extra)
 {

@@ -14,9 +14,9 @@
 
 #define SEAL_SMALL (256u << 10) /* sealed on the loop: some 10 us of checksum */
 #define SEAL_TURN 16		/* small seals in one turn */
-/* With a longer backlog, a turn seals for up to SEAL_TURN_NS. So a fast writer
- * is slowed down to the rate of sealing, before its buffer is full of files
- * that no peer can read. */
+/* Beyond this backlog, a turn seals for up to SEAL_TURN_NS. That slows a fast
+ * writer down to the rate of sealing, before its buffer is full of files that
+ * no peer can read. */
 #define SEAL_BACKLOG 1024
 #define SEAL_TURN_NS 1000000
 
@@ -47,9 +47,9 @@ static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
 }
 
 /*
- * Opened for writing in place, but not changed: nothing to publish. (A new file
- * with the same bytes is published: only the master knows whether other holders
- * are left.)
+ * Was it opened for writing in place, but not changed? Then it need not be
+ * published. (A new file with the same bytes is: only the master knows whether
+ * other holders are left.)
  */
 static bool is_unchanged(const struct node_entry *e,
 			 const struct node_object *o)
@@ -64,7 +64,8 @@ static bool is_unchanged(const struct node_entry *e,
 	       pool_xattrs_equal(e->xattrs, w->xattrs);
 }
 
-static void put_is_gone(struct pool_node *n, struct node_entry *e)
+/* Drops e's own file, and notifies the mount. */
+static void drop_put(struct pool_node *n, struct node_entry *e)
 {
 	node_own_drop(n, e);
 	if (n->ops)
@@ -90,14 +91,14 @@ static void lose(struct pool_node *n, struct node_object *o, int status)
 		n->ops->changed(n->ops_arg, e);
 }
 
-/* No memory or descriptors: retry later. */
-static bool passes(int err)
+/* No memory or descriptors: worth a retry. */
+static bool is_transient(int err)
 {
 	return err == -ENOMEM || err == -EMFILE || err == -ENFILE;
 }
 
-/* Retries soon (the kernel drops its reference just after RELEASE), then (a
- * mapping) at each tick. */
+/* First retries each NODE_RETRY_MS, because the kernel drops its reference just
+ * after RELEASE; later at each tick, because it is probably a mapping. */
 static void seal_later(struct pool_node *n, struct node_writer *w)
 {
 	node_writer_to(n, w, WRITER_RETRYING);
@@ -124,7 +125,7 @@ static void sealed(struct pool_seal *ps, int status)
 		node_writer_free(n, o);
 		goto out;
 	}
-	if (passes(status) || status == -ECANCELED) {
+	if (is_transient(status) || status == -ECANCELED) {
 		node_writer_to(n, o->w, WRITER_CLOSED);
 		pool_list_del(&o->w->link);
 		pool_list_add_tail(&n->writers, &o->w->link);
@@ -144,14 +145,14 @@ static void sealed(struct pool_seal *ps, int status)
 	node_names_begin(n);
 	o->size = ps->size;
 	node_names_end(n);
-	node_writer_to(n, o->w, WRITER_SEALED); /* no worker uses it */
+	node_writer_to(n, o->w, WRITER_SEALED);
 	o->sum = ps->sum;
 	o->verified = true;
 	pool_count_add(&n->c.put_bytes, o->size);
 	node_learn_size(n, e, o->size);
 	if (is_unchanged(e, o)) {
 		pool_count(&n->c.same_content);
-		put_is_gone(n, e);
+		drop_put(n, e);
 		goto out;
 	}
 	/* Renamed or changed while the worker ran: attach the current metadata.
@@ -174,7 +175,7 @@ void node_publish_sealed(struct pool_node *n)
 
 	n->pass++;
 	pool_list_each(it, tmp, &n->sealing) {
-		if (!left) /* the rest of the list is not sealed yet */
+		if (!left) /* no later one is sealed yet */
 			return;
 		w = pool_list_entry(it, struct node_writer, link);
 		dir = w->obj->entry ? node_dir(&w->obj->entry->e.parent->e) :
@@ -249,8 +250,8 @@ static int size_for_seal(struct pool_node *n, struct node_object *o, int fd)
 	return o->size > w->reserved && node_outgrew(n, o) ? -ENOSPC : 0;
 }
 
-/* The descriptor for the seal, if this many may be open; else it opens the file
- * again. */
+/* Passes an open descriptor to the seal, within NODE_KEPT_FDS. Else the seal
+ * opens the file again. */
 static void keep_fd(struct seal *s, int *fd)
 {
 	struct node_writer *w = s->o->w;
@@ -302,7 +303,7 @@ static int seal_start(struct pool_node *n, struct node_object *o, int *fd)
 	s->base_gen = w->base_gen;
 	s->has_base = node_base(o) != NULL;
 	s->base = w->base;
-	/* 1: no generation seen; 0 means unknown. */
+	/* 1: it has seen no generation. 0 would mean: unknown. */
 	s->seen_gen = w->seen_gen = n->seen_gen ? n->seen_gen : 1;
 	w->attr.mtime_ns = w->attr.mtime_ns ? w->attr.mtime_ns :
 					      pool_wall_ns();
@@ -357,7 +358,7 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 		rc = seal_start(n, o, &fd);
 	if (fd >= 0)
 		close(fd);
-	if (rc == -EBUSY || passes(rc)) {
+	if (rc == -EBUSY || is_transient(rc)) {
 		seal_later(n, w);
 		return 0;
 	}
@@ -366,8 +367,9 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 	return rc;
 }
 
-/* retries: only those whose retry is due. A try may remove any of them from the
- * list; one that stays goes to its end. */
+/* Tries to seal each candidate once. retries: only those in RETRYING, and not
+ * while handles are open. A try may remove any candidate from the list; one
+ * that stays is moved to its end. */
 static void try_candidates(struct pool_node *n, bool retries)
 {
 	struct pool_list left;
@@ -437,8 +439,8 @@ void node_writers_tick(struct pool_node *n, uint64_t now)
 
 /* ---- the master's answer ---- */
 
-/* Barriers need not wait for o any longer. While the master names this copy, it
- * is counted, and evicted only with permission. */
+/* From now on barriers do not wait for o. While the master names this copy, it
+ * stays counted, and is evicted only with permission. */
 void node_client_stored(struct pool_node *n, struct node_object *o, bool named)
 {
 	if (!o->w && (named || !o->counted))
@@ -456,7 +458,8 @@ bool node_client_linked(const struct pool_node *n, const struct node_object *o)
 	       pool_store_linked(n->store, o->id);
 }
 
-/* Is the local copy a counted, verified one of our own? */
+/* Is o a counted, verified copy of gen in this store? Then a new put of the
+ * same bytes is not needed. */
 static bool relied_on(const struct node_object *o, uint64_t gen)
 {
 	return o && o->state == NODE_HELD && o->gen == gen && o->counted &&
@@ -464,9 +467,9 @@ static bool relied_on(const struct node_object *o, uint64_t gen)
 }
 
 /*
- * gen is the name's current generation if that had the same bytes. Only the
- * master can decide that: all other holders may be dead, and the put must be
- * safe all the same.
+ * gen may be the name's current generation: then that had the same bytes. Only
+ * the master decides that. A node cannot, because all holders of the current
+ * generation may be dead, and the put must be safe all the same.
  */
 void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen)
@@ -483,7 +486,7 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 					  "%s", strerror(-status));
 			node_own_lost(e, status);
 		}
-		put_is_gone(n, e);
+		drop_put(n, e);
 		node_entry_tidy(n, e);
 		return;
 	}
@@ -495,9 +498,9 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 	/* Same bytes: still a new put, with a new mtime. */
 	if (gen == e->gen && w->attr.mtime_ns > e->attr.mtime_ns)
 		e->attr.mtime_ns = w->attr.mtime_ns;
-	/* A newer version is known already: that one shows. */
+	/* The name has a newer version, or this one, already. */
 	if (gen < e->gen || relied_on(e->obj, gen)) {
-		put_is_gone(n, e);
+		drop_put(n, e);
 		return;
 	}
 	o->gen = gen;
@@ -515,7 +518,7 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		e->nholders = e->replicas = 1;
 	}
 	node_names_end(n);
-	/* A client's writer stays, without a name that it counts for. */
+	/* A client keeps the writer: from now on its xattrs are not charged. */
 	pool_xattrs_charge(w->xattrs, NULL, 0);
 	o->counted = true;
 	node_object_held(n, e, o);

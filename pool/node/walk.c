@@ -4,8 +4,8 @@
  * classes after a change of rules (victim.c). Each walk has a cursor, which the
  * tree keeps valid while names change between the slices.
  *
- * A walk may begin in the turn that starts it, with the rest of that turn's
- * share: a small tree is done at once.
+ * A walk begins in the turn that starts it, with the rest of that turn's share,
+ * so a small tree is done at once.
  */
 #include "pool/node/node_priv.h"
 

@@ -1,7 +1,8 @@
 /*
- * Requests for objects: an OPEN waits for one; a look-up hit keeps it for a
- * while, or prefetches it. A copy found at the start, or one in doubt
- * (doubt.c), is verified before it is served.
+ * Requests of the mount: an OPEN waits for an object; a look-up hit protects
+ * the local copy from eviction for a while, or prefetches the object. A copy
+ * that was found at the start, or that may be damaged (doubt.c), is verified
+ * before it is served.
  */
 #include "pool/node/node_priv.h"
 
@@ -20,7 +21,8 @@ struct node_recheck {
 	struct node_recheck *next; /* in node->rechecks */
 };
 
-/* The local copy is gone or damaged: fetch it from another holder. */
+/* The local copy of e cannot be served. If it was damaged, another holder may
+ * have the object: fetches it. Else, or if that fails, w gets -ENOENT. */
 static void want_again(struct pool_node *n, struct node_entry *e,
 		       struct node_want *w, bool damaged)
 {
@@ -46,7 +48,7 @@ static void on_rechecked(struct pool_verify *v, int status)
 	if (status == 0) {
 		o->verified = true;
 	} else if (n->closing) {
-		/* Left to the next start: the node is closing. */
+		/* The next start verifies the copy again. */
 	} else if (status == -EBADMSG || status == -ENOENT) {
 		damaged = e && e->obj == o;
 		if (damaged)
@@ -70,7 +72,7 @@ static void on_rechecked(struct pool_verify *v, int status)
 	free(r);
 }
 
-/* w NULL: nobody waits. */
+/* w may be NULL. */
 static int recheck_start(struct pool_node *n, struct node_object *o,
 			 struct node_want *w)
 {

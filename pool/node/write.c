@@ -6,11 +6,13 @@
  * (trimmed, checksummed, metadata attached) -> PENDING: its PUBLISH is queued
  * -> the master acks it with a generation: HELD.
  *
- * Failure modes: a write failed or may have failed (poison): dropped when the
- * last writer closes. A writable mapping still exists: sealing is retried. The
- * content is unchanged: dropped. Unused for ten minutes before publication:
- * dropped. The master refuses it (-ESTALE: a newer version won while this node
- * was cut off): dropped, the newer version shows.
+ * Failure modes:
+ *   a write failed, or may have (poison)   dropped when the last writer closes
+ *   a writable mapping still exists        the seal is retried
+ *   the content is unchanged               dropped
+ *   not used for ten minutes, unpublished  dropped
+ *   the master refuses it (-ESTALE: the    dropped; the newer version shows
+ *   name has a newer version)
  */
 #include "pool/node/node_priv.h"
 
@@ -25,11 +27,11 @@
 /* ---- creation ---- */
 
 /*
- * Is there space to reserve? Not if the store is already using its headroom.
- * Nor, unless the size is exact, if nearly everything here is protected from
- * eviction: a passthrough file that outgrows its reservation would only have
- * the headroom, as nothing is evicted for it; a daemon-served one can wait
- * until an object has been moved.
+ * May the file be reserved, for passthrough? Not if the store is already using
+ * its headroom. Nor if the size is only predicted and nearly all objects here
+ * are protected from eviction. For a passthrough file that outgrows its
+ * reservation nothing is evicted, so it would use up the headroom; a
+ * daemon-served one can wait until an object has been moved.
  */
 static bool may_reserve(struct pool_node *n, bool exact)
 {
@@ -57,15 +59,16 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t exact,
 			err = pool_store_make(n->store, size, &f);
 	}
 	if (!err) {
-		/* Passthrough keeps no writable descriptor here: the lease of
-		 * seal.c proves that there is none. */
+		/* No writable descriptor may stay open here: the lease in
+		 * seal.c is to prove that there is none. */
 		close(f.fd);
 		w->reserved = f.reserved;
 		w->breaches = pool_store_sampling(n->store, true);
 		w->sampling = true;
 		pool_count(&n->c.reserved_creates);
 	} else {
-		/* Only for an exact size: all pages are written. */
+		/* Reused pages are not zeroed: only for an exact size, because
+		 * then all of them are written. */
 		err = node_space_reuse(n, exact, &f);
 		if (err)
 			err = pool_store_take(n->store, 0, &f);
@@ -157,7 +160,8 @@ int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 	return err;
 }
 
-/* libkvpool renames next: the seal then need not open the file again. */
+/* Keeps the descriptor of a summed file for its seal: libkvpool renames the
+ * file next, and that seals it. */
 static void keep_or_close_fd(struct pool_node *n, struct node_writer *w)
 {
 	if (w->fd_kept)
@@ -170,7 +174,7 @@ static void keep_or_close_fd(struct pool_node *n, struct node_writer *w)
 	}
 }
 
-/* ---- writers coming and going ---- */
+/* ---- writers open and close ---- */
 
 void pool_node_writer_opened(struct pool_node *n, struct node_object *o)
 {
@@ -293,7 +297,8 @@ void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
 	/* Keeps the list in order of last use. */
 	pool_list_del(&w->link);
 	pool_list_add_tail(&n->writers, &w->link);
-	/* It can never be published: free its space now. */
+	/* A write may have failed unnoticed, and no rename has made it
+	 * publishable: frees its space now. */
 	if (!w->poison && !w->scratch && o->entry && o->entry->own == o &&
 	    !node_publishable(o) && node_outgrew(n, o)) {
 		pool_node_poison(n, o, -ENOSPC);
