@@ -24,6 +24,30 @@
  * directory is removed. A name that was a file and a directory has one grave,
  * which the feed sends as two deletions.
  *
+ * Where a grave is, and what counts it:
+ *
+ *   grave              hash     lists                   counters    in the feed
+ *   tombstone          graves   tombs, and tombs of     ntombs,     a deletion
+ *                               its owner (account)     tomb_bytes
+ *   of a former owner  formers  as a tombstone          as above    not sent
+ *   ghost              graves   ghosts                  nghosts,    a deletion
+ *                                                       ghost_bytes
+ *   of a directory     none     none, master_dir.file   nbelow (a   with the
+ *                               refers to it            tombstone)  directory
+ *
+ * When it moves:
+ *
+ *   a file is removed        -> tombstone or ghost
+ *   its name is a file again -> freed; nremade counts those files whose grave
+ *                               was a tombstone (was_deleted)
+ *   ... a directory          -> of the directory, if it was a file's; or freed
+ *   the directory is removed -> tombstone or ghost
+ *   too many, or (tombstone) -> forgotten: freed; of a tombstone, the time goes
+ *   too old                     to lost_wall_ns of its owner (account)
+ *
+ * In the state, a grave is a TOMB record, whose Meta fields mean other things
+ * than elsewhere: the table is at MASTER_REC_TOMB (master/state.h).
+ *
  * Memory per file: sizeof(struct master_file) + name + about 24 bytes.
  * Directories stay until they are removed by name, even if they are empty.
  *

@@ -54,8 +54,8 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-/* An older version was found first: the crash came before its removal. It is
- * removed once the store is open. */
+/* Of two versions of a name, the older one was found first: a crash came before
+ * its removal. It is removed once the store is open. */
 static void forget_older(struct pool_node *n, struct node_entry *e)
 {
 	struct node_object *old = e->obj;
@@ -97,8 +97,8 @@ static int adopt_published(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-/* The earlier run had seen these generations. */
-static void heard_of(struct pool_node *n, const Kvpool__Meta *m)
+/* Raises node->seen_gen to the generations that the earlier run had seen. */
+static void note_generations(struct pool_node *n, const Kvpool__Meta *m)
 {
 	uint64_t attr = pool_gen_epoch(m->attr_gen),
 		 epoch = pool_gen_epoch(m->gen);
@@ -125,7 +125,7 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	if (err)
 		return err == -ENOMEM ? err : -ESTALE;
 	e = node_file(pe);
-	heard_of(n, m);
+	note_generations(n, m);
 	if (m->gen == 0 ? e->own != NULL : e->obj && e->obj->gen >= m->gen)
 		return -ESTALE;
 	o = node_object_new(e, m->gen ? NODE_FETCHING : NODE_PENDING);
@@ -136,7 +136,7 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	o->id = id;
 	o->size = m->size;
 	o->gen = m->gen;
-	node_object_give(o); /* perhaps, by the earlier run */
+	node_object_give(o); /* the earlier run may have */
 	err = m->gen ? adopt_published(n, e, o, m) : adopt_pending(n, e, o, m);
 	if (err) {
 		node_object_unref(n, o);

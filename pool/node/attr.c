@@ -2,10 +2,10 @@
  * Attributes: changed here at once, sent to the master afterwards.
  *
  * The master decides a name's attributes. Unacked local changes are applied on
- * top: a feed received before the ack lacks them, one after it has them. (Ack
- * and feed use the same connection, the ack first.) Each extended attribute is
- * a change of its own, so two mounts can set different ones of the same name;
- * for the same one, the later change wins.
+ * top of what the feed brings: before the ack it lacks them, after the ack it
+ * has them. (Ack and feed use the same connection, the ack first.) Each
+ * extended attribute is a change of its own, so two mounts can set different
+ * ones of the same name; for the same one, the later change wins.
  */
 #include "pool/node/node_priv.h"
 
@@ -44,7 +44,7 @@ static void set_times(struct pool_node *n, struct pool_entry *pe,
 		node_own_stamp(n, e->own);
 }
 
-/* ---- what the master says ---- */
+/* ---- attributes from the master ---- */
 
 int node_attr_update(struct pool_node *n, struct node_attr *a,
 		     struct pool_xattrs **x, const Kvpool__Meta *m)
@@ -54,7 +54,7 @@ int node_attr_update(struct pool_node *n, struct node_attr *a,
 	bool changed;
 	int err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &nx);
 
-	if (err == -EINVAL) /* keep the present ones */
+	if (err == -EINVAL) /* keep the current ones */
 		err = pool_xattrs_dup(*x, &nx);
 	if (err)
 		return err;
@@ -74,10 +74,11 @@ int node_attr_update(struct pool_node *n, struct node_attr *a,
 	return changed;
 }
 
-/* ---- what the mount says ---- */
+/* ---- changes from the mount ---- */
 
-/* Queues the change for the master, and stores it for a restart. */
-static int tell(struct pool_node *n, struct pool_entry *pe,
+/* Queues the change for the master, and stores it in the file's metadata for a
+ * restart. */
+static int queue_change(struct pool_node *n, struct pool_entry *pe,
 		const struct node_change *c)
 {
 	struct node_entry *e = node_file(pe);
@@ -85,7 +86,7 @@ static int tell(struct pool_node *n, struct pool_entry *pe,
 
 	if (!e || !e->own)
 		return c->set ? node_op_setattr(n, pe, c) : 0;
-	/* The file's PUBLISH carries them, unless in flight. */
+	/* The file's PUBLISH carries them, unless it is in flight. */
 	e->own->w->stale_blob = true;
 	if (e->own->state != NODE_PENDING)
 		return 0;
@@ -129,7 +130,7 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 	node_change_set(a, c);
 	if (sets)
 		show_xattrs(n, x, xattrs);
-	err = tell(n, pe, c);
+	err = queue_change(n, pe, c);
 	if (err) {
 		*a = was;
 		if (sets) {

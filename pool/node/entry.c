@@ -211,7 +211,7 @@ int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
 	return err;
 }
 
-/* Of a new entry, before other threads can see it. */
+/* Sets d->reach of a new directory, before other threads can see it. */
 static void set_reach(const struct pool_node *n, struct pool_entry *e)
 {
 	struct node_dirent *d = node_dir(e);
@@ -308,7 +308,7 @@ uint64_t pool_node_dir_dirs(const struct node_dirent *d)
 
 	if (d->reach != POOL_ABOVE)
 		return d->d.ndirs - d->ngone;
-	/* Not those that it has for others. */
+	/* Only visible ones: others are outside of the namespaces. */
 	for (it = d->d.children.next; it != &d->d.children; it = it->next) {
 		const struct pool_entry *e =
 			pool_list_entry(it, struct pool_entry, sibling);
@@ -360,7 +360,7 @@ void node_dir_remove(struct pool_node *n, struct node_dirent *d)
 
 	if (!d->d.e.parent || d->gone || d->making)
 		return;
-	if (!node_dir_empty(d)) { /* an unpublished file of this mount */
+	if (!node_dir_empty(d)) { /* shows an unpublished file of this mount */
 		d->known = false;
 		d->leaving = true;
 		return;
@@ -369,7 +369,7 @@ void node_dir_remove(struct pool_node *n, struct node_dirent *d)
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, d);
 	node_dir_gone(n, d, true);
-	node_dir_tidy(n, up); /* d keeps it */
+	node_dir_tidy(n, up); /* up itself stays while d is in it */
 	node_dir_tidy(n, d);
 }
 

@@ -19,9 +19,9 @@ struct node_entry {
 	uint8_t nholders;	    /* in `holders` */
 	uint8_t sweep;		    /* n->sweep of the last picture with it */
 	uint8_t replicas;	    /* number of holders, as the feed says */
-	/* Not 0: the mirror has it from an ack or an order, ahead of the feed,
-	 * since node->stage was this. A picture of that stage that lacks it
-	 * does not remove it. 0: the feed has named it */
+	/* node->stage when an ack or order named it, ahead of the feed: a
+	 * picture of that stage does not remove it (feed.c). 0: the feed has
+	 * named it */
 	uint8_t ahead;
 	/* Generations <= this are hidden (unlinked here). Values >=
 	 * NODE_HIDES_ANY hide all generations, and count the UNLINKs of any
@@ -57,20 +57,21 @@ struct node_dirent {
 	uint8_t sweep;	/* as node_entry.sweep */
 	uint8_t ahead;	/* as node_entry.ahead; set by the ack of an MKDIR */
 	bool known;	/* the master knows it, or a name below it */
-	bool gone; /* removed, but kept until the last hidden name below goes */
-	/* removed in the pool, so not known, and shown until the last file of
-	 * this mount below it has gone or is published */
+	bool gone; /* removed and not shown; freed with the last hidden name
+		      below */
+	/* removed in the pool, so not known; but still shown, until no
+	 * unpublished file of this mount is left below */
 	bool leaving;
 	/* the last pass of node_publish_sealed (node->pass) that found a file
 	 * of this directory still being sealed: its later files wait */
 	uint32_t pass;
 	bool counted;	/* in pool_node.quota, in the account of `payer` */
-	uint8_t reach;	  /* enum pool_reach of its path: node->self */
+	uint8_t reach;	  /* enum pool_reach of its path for node->self */
 	uint8_t removing; /* RMDIRs in flight: it counts as removed */
 	uint8_t making;	  /* MKDIRs in flight: it counts as existing */
 	uint32_t payer;
-	/* -errno: a file in it was lost after its close, or it was refused room
-	 * by the master; the next fsync reports that and clears it */
+	/* -errno: a file in it was lost after its close, or the master refused
+	 * a change (quota). The next fsync reports that and clears it */
 	int lost;
 };
 
@@ -91,8 +92,8 @@ int node_tree_make(struct pool_node *n, const char *path, size_t len,
 		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
 		   struct pool_entry **ret_entry);
 /* Is the name in this node's namespaces, one of these, or above one? The node
- * has other names only by orders of the master: as in a store without a mount,
- * they are not shown, and no feed has them. */
+ * has other names only if the master orders copies of them: these are not
+ * shown, and not in its feed, as in a store without a mount. */
 bool node_is_ours(const struct pool_entry *e);
 /* May names in dir be made, changed and removed? 0 or -EACCES. */
 int node_may_change_in(const struct node_dirent *dir);
@@ -121,7 +122,7 @@ bool node_dir_rules(struct node_dirent *d);
  * if they are gone and empty, or leaving and show nothing. */
 void node_entry_tidy(struct pool_node *n, struct node_entry *e);
 void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
-/* Is nothing visible below? Hidden names are being removed by the master. */
+/* Is no name below visible? The hidden ones are being removed at the master. */
 bool node_dir_empty(struct node_dirent *dir);
 /* The master does not have d any more: removes d, unless something below is
  * visible. If hidden names or unpublished files of this mount are left in it, d

@@ -1,8 +1,8 @@
 /*
  * Descriptors of files that the mount has open. Users may have any number of
- * files open, this process may not. So each descriptor is opened when it is
- * used, and beyond opts.fds_max the least recently used one is closed. Its file
- * can be opened again as long as it has users (node_object_remains).
+ * files open, but this process may not. So a descriptor is opened when it is
+ * first used, and beyond opts.fds_max the least recently used one is closed.
+ * Its file can be opened again as long as it has users (node_object_remains).
  */
 #include "pool/base/map.h"
 #include "pool/node/node_priv.h"
@@ -88,7 +88,7 @@ void node_fd_keep(struct pool_node *n, struct node_fd *f,
 {
 	f->fd = fd;
 	if (fd < 0 || !o || (o->id == 0 && o->lent_fd < 0))
-		return; /* taken over: nothing tells how to open it again */
+		return; /* taken over without an id: cannot be opened again */
 	pool_list_add_tail(&n->fds, &f->link);
 	if (++n->nfds <= n->opts.fds_max || n->opts.fds_max == 0)
 		return;

@@ -1,8 +1,8 @@
 /*
- * A node handed over to another process, and taken over: see
+ * Hands a node over to another process, and takes one over: see
  * pool/conn/handover.h.
  *
- * Names are handed over with all that the feed said of them, so that the feed
+ * Names are handed over with all that the feed brought, so that the feed
  * continues where it was and no name is missing for a moment. Local files stay
  * in the store; their ids are handed over, those of unpublished files, too. Not
  * handed over: transfers in flight (requested again), descriptors borrowed from
@@ -102,7 +102,8 @@ static void put_node(struct pool_node *n, struct pool_handover *h)
 	}
 	m.epoch = n->epoch;
 	m.index = n->index;
-	/* A picture or sweep that is not complete must begin anew. */
+	/* After an incomplete picture or sweep, the whole picture is requested
+	 * again. */
 	whole = !n->in_picture && !node_feed_sweeping(n);
 	m.feed_epoch = whole ? n->feed_epoch : 0;
 	m.feed_seq = whole ? n->feed_seq : 0;
@@ -122,7 +123,7 @@ out:
 	free(list);
 }
 
-/* One allocation, which begins with the list. */
+/* Sets m->before. Its storage is one allocation, which begins with the list. */
 static void put_before(const struct node_before *b, Kvpool__HandoverWriter *m)
 {
 	struct node_before_pb *pb = b ? malloc(sizeof(*pb)) : NULL;
@@ -292,7 +293,8 @@ static void get_learn(const Kvpool__HandoverLearn *m, struct node_learn *l)
 	l->varied = m->varied;
 }
 
-/* Names are shown by them, in the kernel, too. */
+/* Are the node's namespaces those of the running daemon? They must be, because
+ * the kernel may have cached names by them. */
 static bool same_namespaces(const struct pool_node *n,
 			    const Kvpool__HandoverNode *m)
 {
@@ -532,7 +534,7 @@ static int get_name(struct pool_node *n, const Kvpool__HandoverName *m)
 				     NULL, &pe);
 	if (err)
 		return err;
-	/* First, as directories are ordered by cookie. */
+	/* Set first, because directories are ordered by cookie. */
 	if (pe->parent) {
 		if (pe->cookie != next)
 			return -EBADMSG; /* twice, or before its directory */

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define LEARN_VARIED 8 /* equal sizes in a row that end `varied` */
+#define LEARN_VARIED 8 /* after so many equal sizes, `varied` is 0 */
 #define LEARN_DEPTH 16
 
 static void learn_one(struct node_learn *l, uint64_t size)

@@ -169,7 +169,7 @@ static int open_peers(struct pool_node *n)
 	return n->advertise ? 0 : -ENOMEM;
 }
 
-/* Peers and the master can reach it from here on. */
+/* From here on, peers and the master can reach the node. */
 static int node_begin(struct pool_node *n)
 {
 	int err = open_peers(n);
@@ -346,7 +346,7 @@ static void on_store_closed(void *arg)
 	struct pool_node *n = arg;
 
 	n->store = NULL;
-	node_helds_send(n); /* discards late results */
+	node_helds_send(n); /* without a session: discards late results */
 	node_ops_free(n);
 	pool_tree_fini(&n->tree, free_entry, n);
 	pool_quota_fini(&n->quota);
@@ -354,7 +354,8 @@ static void on_store_closed(void *arg)
 	node_handle_closed(n);
 }
 
-/* The store's workers end; their callbacks still find the tree. */
+/* The store's workers end now. The tree is freed later, because their callbacks
+ * use it. */
 static void on_peers_closed(void *arg)
 {
 	struct pool_node *n = arg;
@@ -393,7 +394,7 @@ void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 {
 	n->closed_arg = arg;
 	n->ops = NULL;
-	/* Complete files are published; others are lost with the mount. */
+	/* Waits for complete files to be published; others are lost. */
 	node_seal_candidates(n);
 	node_kick(n);
 	n->closed = closed;

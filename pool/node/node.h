@@ -30,12 +30,13 @@
  *
  * NAMESPACES. If the node's certificate is limited to directories, it shows
  * only these, what is in them, and the directories above (pool/tls/tls_id.h).
- * The master tells it no other names, except those of copies that its store is
+ * The master sends it no other names, except those of copies that its store is
  * ordered to keep: they are in the tree, but hidden (pool_node_visible). Calls
- * that would change something outside fail with -EACCES: making, renaming (both
- * names), removing, attributes. A namespace itself can be made and can get
- * attributes; it cannot be removed. The limit is that of the certificate read
- * at the start; a process that takes over must have the same limit.
+ * that would change a name outside fail with -EACCES: creation, renaming (of
+ * either name), removal, changes of attributes. A namespace itself can be
+ * created and its attributes can be changed; it cannot be removed. The limit is
+ * that of the certificate read at the start; a process that takes over must
+ * have the same limit.
  *
  * A NAME (struct node_entry) can have, at the same time:
  *   - a published state (gen != 0), as the master's feed describes it;
@@ -117,13 +118,13 @@ struct node_fd {
 				  opened again */
 	int fd;		       /* owns; -1: none */
 	const char *map;       /* owns, or NULL: the first map_len bytes */
-	size_t map_len;	       /* 0: not to be mapped */
+	size_t map_len;	       /* bytes to map when it is opened; 0: none */
 };
 
 /* Callbacks into the mount, on the loop. object_gone may run inside a call that
  * the mount makes (a claim that evicts); the others never do. */
 struct pool_node_ops {
-	/* The name has other content, or none: unbind its inode
+	/* The name has other content now, or none: unbind its inode
 	 * (pool_node_set_inode NULL) and invalidate the dentry. */
 	void (*changed)(void *arg, struct node_entry *e);
 	/* Attributes or xattrs changed. */
@@ -212,8 +213,8 @@ int pool_node_begin(struct pool_node *n);
  * take-over has failed.
  */
 
-/* What is in flight and cannot be handed over, as text for the log; NULL:
- * nothing. It ends by itself: ask again. */
+/* Names one thing in flight that cannot be handed over, as text for the log;
+ * NULL: there is none. It ends by itself: call again later. */
 const char *pool_node_busy(struct pool_node *n);
 /* Writes names, files and changes that are not acked into h. Errors: h->err. */
 void pool_node_hand_over(struct pool_node *n, struct pool_handover *h);
@@ -310,7 +311,9 @@ struct pool_entry *pool_node_lookup(struct pool_node *n,
 /* Does this mount show the name? A directory is shown unless `gone`. Nothing
  * outside of the node's namespaces is shown. */
 bool pool_node_visible(const struct pool_entry *e);
-/* Who we are to others; NULL: no certificate. Borrowed. */
+/* This node's identity, as its certificate says; NULL: no certificate.
+ * Borrowed.
+ */
 const struct pool_tls_id *pool_node_self(const struct pool_node *n);
 /* Does the name have a published state that no unlink hides? */
 bool pool_node_published(const struct node_entry *e);
@@ -321,8 +324,8 @@ struct node_version {
 	const struct node_attr *attr; /* borrowed */
 };
 struct node_version pool_node_version(const struct node_entry *e);
-/* The size in bytes that the name, a file, shows. While the file is being
- * written: its size in the store now. 0 or -errno. */
+/* The size in bytes that a file's name shows: while the file is being written,
+ * its current size in the store. 0 or -errno. */
 int pool_node_shown_size(const struct pool_node *n,
 			 const struct pool_entry *e, uint64_t *ret_size);
 /*
@@ -340,8 +343,8 @@ struct node_object *pool_node_own(const struct node_entry *e);
 struct node_object *pool_node_writing(const struct node_entry *e);
 struct node_object *pool_node_copy(const struct node_entry *e);
 struct node_object *pool_node_readable(const struct node_entry *e);
-/* Does the name show the bytes of o: is o its `own`, or a file of the published
- * version while it has no `own`? */
+/* Does the name show the bytes of o? It does if o is its `own`; without an
+ * `own`, if o is a file of the published version. */
 bool pool_node_shows(const struct node_entry *e, const struct node_object *o);
 /* The rules in force for a file or directory, inherited ones included. */
 void pool_node_rules(struct pool_node *n, struct pool_entry *e,
@@ -358,8 +361,8 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 void pool_node_tidy(struct pool_node *n, struct pool_entry *e);
 /* -ENOTEMPTY, -ENOENT, -EBUSY (the root). */
 int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir);
-/* Removes from the pool or hides on this mount only, as the rule `unlink` says.
- */
+/* Removes the name from the pool, or only hides it on this mount, as the rule
+ * `unlink` says. */
 int pool_node_unlink(struct pool_node *n, struct node_entry *e);
 /*
  * Rename. noreplace: -EEXIST if the target is visible. -EXDEV if it would have
@@ -448,7 +451,7 @@ void pool_node_writer_direct(struct pool_node *n, struct node_object *o,
  * without a writer part. */
 void pool_node_writer_served(struct pool_node *n, struct node_object *o,
 			     bool opened);
-/* The mount has written to o, so o does not count as abandoned. */
+/* The mount has written to o: the time of abandonment begins anew. */
 void pool_node_writer_wrote(struct pool_node *n, struct node_object *o);
 /*
  * Makes a sealed file writable again (PENDING -> WRITING). -EAGAIN: a worker is
@@ -515,8 +518,8 @@ struct node_claim {
 	/* A read: use the headroom, or wait, rather than evict a counted copy.
 	 */
 	bool transient;
-	/* May use the headroom if nothing here can be evicted and another store
-	 * has room: once published, this object, or an older one in its place,
+	/* A write: may use the headroom if nothing here can be evicted and
+	 * another store has room. Once it is published, it or an older object
 	 * is moved there. */
 	bool put;
 	/* private: until then no counted copy is evicted for a `transient`
@@ -574,14 +577,14 @@ struct pool_peer_addr;
 int pool_node_read_from(struct pool_node *n, const struct node_entry *e,
 			bool lent, struct pool_peer_addr *ret_from);
 /*
- * Call it after a look-up hit, because a read usually follows. A local copy is
- * evicted last of its class for NODE_LEASE_MS; without one, the object is
- * prefetched if bounds allow.
+ * Call it after a look-up hit, because a read usually follows. For
+ * NODE_LEASE_MS the local copy is evicted last of its class. If there is no
+ * local copy, the object is prefetched, within the bounds.
  */
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
 /*
- * The local copy may be damaged: its checksum is compared soon, at most once in
- * NODE_DOUBT_S seconds. A damaged copy is quarantined and reported to the
+ * The local copy may be damaged: it is verified soon, but not if it was in the
+ * last NODE_DOUBT_S seconds. A damaged copy is quarantined and reported to the
  * master.
  */
 void pool_node_doubt(struct pool_node *n, struct node_object *o);
@@ -668,8 +671,8 @@ struct node_barrier {
 	void (*cb)(struct node_barrier *b, int status);
 };
 /*
- * cb(0): the master has acked everything that was closed or renamed here
- * before, and every connected mount has received it. cb(-ETIMEDOUT): after
+ * cb(0): the master has acked all files closed and all changes made here
+ * before, and every connected mount has received them. cb(-ETIMEDOUT): after
  * deadline_ms without a master, or five times as long with one. Returns 0; cb
  * runs later.
  */

@@ -32,9 +32,9 @@
 #include "pool/node/session.h"
 #include "pool/node/space.h"
 
-#define NODE_SLICE 2000	/* names that all walks visit in a turn, together */
+#define NODE_SLICE 2000	/* names that all walks together visit in a turn */
 #define NODE_TICK_MS 20		/* housekeeping */
-#define NODE_TICK_IDLE_MS 100	/* the same while nothing is under way */
+#define NODE_TICK_IDLE_MS 100	/* the same without work (node_has_work) */
 
 struct node_counters {
 	struct pool_counter lookup_hits, lookup_misses;
@@ -89,7 +89,7 @@ struct pool_node {
 	const struct pool_node_ops *ops;
 	void *ops_arg;
 
-	/* Who we are to others: the namespaces that this node is limited to.
+	/* This node's identity, with the namespaces to which it is limited.
 	 * Borrows; NULL: no certificate. */
 	const struct pool_tls_id *self;
 	struct pool_tree tree;
@@ -134,7 +134,7 @@ struct pool_node {
 	struct pool_hash changes; /* the SETATTRs in both, by path */
 	struct pool_quota changers; /* its `dirs` counts, by user, the changes
 				       in both other than publications */
-	uint32_t caller; /* of pool_node_caller */
+	uint32_t caller; /* uid set by pool_node_caller */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */
 	uint64_t rules_ticket; /* of the last change that may affect rules */
@@ -144,7 +144,7 @@ struct pool_node {
 	uint64_t ops_run;     /* random: identifies this process to masters */
 	uint64_t ops_done;    /* changes of this run that were acked */
 	uint64_t ops_given;   /* changes of this run that were numbered */
-	uint64_t seen_gen;    /* highest generation the master has named */
+	uint64_t seen_gen;    /* highest generation from any master */
 	struct pool_list barriers;
 
 	/* space.c, evicted.c, outbox.c */
@@ -152,17 +152,18 @@ struct pool_node {
 	uint64_t claimed;	 /* bytes granted and not allocated yet */
 	uint64_t claimed_ever;	 /* bytes granted since the start */
 	struct node_evicted *evicted; /* NULL: none so far */
-	uint64_t asked_bytes, asked_reset_ms; /* EVICTs in flight */
-	/* Drop.granted of the last DROP: bytes that the master has permitted to
-	 * evict in this session. Sent as Evict.seen */
+	/* bytes of EVICTs in flight; and when that was last set to 0 */
+	uint64_t asked_bytes, asked_reset_ms;
+	/* Drop.granted of the last DROP: bytes whose eviction the master has
+	 * permitted in this session. Sent as Evict.seen */
 	uint64_t granted;
 	uint64_t helds_sent;   /* HELD items since the start */
 	uint64_t helds_before; /* of these, in earlier sessions */
 	struct node_helds helds;
-	uint64_t keep_free;
-	uint64_t space_ms; /* when node_space_run looked last */
-	struct pool_space space_seen; /* node_space_lately, */
-	uint64_t space_seen_ms;	      /* and its time */
+	uint64_t keep_free; /* half of the bytes kept free (space.c) */
+	uint64_t space_ms; /* when node_space_run last ran */
+	struct pool_space space_seen; /* cached by node_space_lately */
+	uint64_t space_seen_ms;	      /* when it was measured */
 
 	/* fetch*.c, want.c, rewrite.c */
 	struct pool_list rewrites; /* copies in flight */
@@ -184,15 +185,16 @@ struct pool_node {
 	/* member.c, feed.c */
 	struct node_member *members; /* NODE_NODES_MAX of them, sparse */
 	unsigned int nmembers;	     /* highest index + 1 */
-	uint8_t sweep;		     /* counts pictures; marks their names */
-	uint8_t stage;		     /* counts sessions and pictures; never 0 */
+	uint8_t sweep;		     /* picture's number: mark of its names */
+	uint8_t stage;		     /* number of the session or picture; never
+					0 (feed.c) */
 	bool feed_begun;	     /* a FEED was received since WELCOME */
 	bool feed_skipped; /* a feed entry was skipped, because its name or a
 			      parent is of the other kind here; the whole
 			      picture is requested again at resync_ms */
 	uint64_t resync_ms, resync_wait_ms;
-	bool in_picture;	     /* a picture is being received, or names
-					that it lacked are being removed */
+	bool in_picture;	     /* a picture is being received, or must be
+					requested again */
 	bool complete;		     /* a picture has been received */
 	uint64_t feed_epoch, feed_seq; /* the mirror has all changes up to this;
 					  unchanged during a picture */
@@ -200,19 +202,19 @@ struct pool_node {
 	/* The feed ack up to ack_seq waits until the kernel is notified. */
 	bool ack_waits;
 	uint64_t ack_seq;
-	uint64_t mark; /* of ops.when_notified, never the same twice */
+	uint64_t mark; /* of the last ops.when_notified; grows */
 
 	/* outbox.c, session.c */
 	struct node_session *session; /* owns; NULL: closed */
 	uint64_t epoch; /* of the session; 0: none yet */
-	uint32_t index; /* ours in that epoch */
+	uint32_t index; /* this node's in that epoch */
 	uint64_t held_epoch; /* the highest epoch of files found at the start */
 	uint64_t too_large_ms; /* when an object larger than the store was
 				  logged last */
 	uint64_t cut_off_ms; /* when the session ended; 0: it is up */
 
-	/* An idle handle runs once before the next poll, without a sleep. (With
-	 * a prepare handle the loop could sleep first.) */
+	/* Idle, not prepare: the loop runs it before the next poll, and then
+	 * does not sleep in that poll. */
 	uv_idle_t kick;
 	uv_idle_cb on_kick; /* node.c */
 
@@ -231,7 +233,7 @@ struct pool_node {
 	bool kicked;
 	bool closing;
 	uint64_t close_deadline_ms;
-	unsigned int handles; /* open ones, for closed() */
+	unsigned int handles; /* open; when 0, closed() runs */
 	void (*on_handles_closed)(struct pool_node *n); /* node.c */
 	void (*closed)(void *arg);
 	void *closed_arg;
@@ -257,7 +259,7 @@ static inline bool node_is_fed(const struct pool_node *n,
 	return n->opts.mount && node_is_ours(e);
 }
 
-/* The master has named this generation. */
+/* A master has sent this generation. */
 static inline void node_seen(struct pool_node *n, uint64_t gen)
 {
 	if (gen > n->seen_gen)
@@ -279,12 +281,13 @@ static inline bool node_is_ours_alone(const struct pool_node *n,
 void node_kick(struct pool_node *n);
 /* The time between ticks: NODE_TICK_MS or NODE_TICK_IDLE_MS. */
 void node_tick_every(struct pool_node *n, unsigned int ms);
-/* Is there a file that may grow, a transfer, a waiting caller, or a change that
- * is not acked? Ticks take care of these. */
+/* Is there a file that may grow, a transfer, a waiting caller, or an unacked
+ * change? Only then are ticks NODE_TICK_MS apart. */
 bool node_has_work(const struct pool_node *n);
-/* One of these begins. node_kick includes it. */
+/* Such work begins: ticks are NODE_TICK_MS apart from now on. node_kick
+ * includes it. */
 void node_not_idle(struct pool_node *n);
-/* One of pool_node.handles is closed; the last one ends the node. */
+/* One of pool_node.handles has closed. After the last one the node ends. */
 void node_handle_closed(struct pool_node *n);
 /* Calls node_*_slice in the coming turns until all of them are done. */
 void node_walks_start(struct pool_node *n);
@@ -297,7 +300,7 @@ void node_barrier_begin_time(struct pool_node *n, struct node_barrier *b);
 /* The change or publication with this ticket has completed. */
 void node_barriers_progress(struct pool_node *n, uint64_t ticket);
 
-/* ---- serve.c: what peers ask ---- */
+/* ---- serve.c: requests of peers ---- */
 
 extern const struct pool_peers_ops node_peers_ops;
 

@@ -14,7 +14,7 @@
 
 /* ---- objects ---- */
 
-/* As drawn in node.h. */
+/* Is the edge in the drawing in node.h? */
 static bool may_become(enum node_state from, enum node_state to)
 {
 #define TO(state) (1u << NODE_##state)
@@ -78,7 +78,7 @@ void node_object_uses(struct pool_node *n, struct node_object *o,
 
 	if (n->store)
 		pool_store_use(n->store, (int64_t)(pages - o->uses));
-	else /* found while the store is being opened */
+	else /* found while the store is still being opened */
 		n->found_bytes += pages - o->uses;
 	o->uses = pages;
 }
@@ -114,7 +114,7 @@ bool node_object_remains(struct pool_node *n, struct node_object *o)
 	return o->remains;
 }
 
-static void give_back(struct pool_node *n, struct node_object *o)
+static void return_lent(struct pool_node *n, struct node_object *o)
 {
 	char path[POOL_PATH_MAX + 1];
 	struct node_member *m;
@@ -132,7 +132,7 @@ static void give_back(struct pool_node *n, struct node_object *o)
 
 /* Releases RDMA registrations of its pages. (Small objects are sent inline and
  * never have one.) */
-static void forget_file(struct pool_node *n, const struct node_object *o)
+static void end_registrations(struct pool_node *n, const struct node_object *o)
 {
 	int fd = n->opts.verbs && o->size > POOL_INLINE_MAX ?
 			 pool_store_fd(n->store, o->id, O_PATH) : -1;
@@ -144,7 +144,7 @@ static void forget_file(struct pool_node *n, const struct node_object *o)
 }
 
 /* Ends all of o except its file. */
-static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
+static void end_copy(struct pool_node *n, struct node_object *o, bool evicted)
 {
 	struct node_entry *e = o->entry;
 
@@ -156,11 +156,11 @@ static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 	node_heat_forget(n, o);
 	pool_evict_remove(n->evict, &o->ev, evicted);
 	if (o->w)
-		node_writer_free(n, o); /* of a client: no store has it */
+		node_writer_free(n, o); /* a client's that no store has */
 	if (o->lent_fd >= 0)
-		give_back(n, o);
+		return_lent(n, o);
 	else
-		forget_file(n, o);
+		end_registrations(n, o);
 	node_object_to(o, NODE_DROPPED);
 	o->entry = NULL;
 	e->obj = NULL;
@@ -169,7 +169,7 @@ static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 void node_object_drop(struct pool_node *n, struct node_object *o,
 		      bool evicted)
 {
-	let_go(n, o, evicted);
+	end_copy(n, o, evicted);
 	node_object_uses(n, o, 0);
 	if (o->lent_fd < 0 && !node_object_remains(n, o))
 		pool_store_remove_sealed(n->store, o->id, o->size,
@@ -183,7 +183,7 @@ int node_object_reuse(struct pool_node *n, struct node_object *o,
 	int err;
 
 	assert(o->lent_fd < 0);
-	let_go(n, o, true);
+	end_copy(n, o, true);
 	node_object_uses(n, o, 0);
 	err = pool_store_reuse(n->store, o->id, size, ret_file);
 	node_object_unref(n, o);
@@ -203,7 +203,7 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 	node_object_to(o, NODE_HELD);
 	len = node_entry_path(&e->e, path);
 	o->ev.key = XXH3_64bits(path, len > 0 ? (size_t)len : 0);
-	/* Bytes of our store: a borrowed object uses none. */
+	/* A borrowed object uses no bytes of this store. */
 	o->ev.size = o->lent_fd >= 0 ? 0 : whole_pages(o->size);
 	pool_evict_insert(n->evict, &o->ev,
 			  o->counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
@@ -317,7 +317,8 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 		return (int)len;
 	err = pool_store_set_blob(n->store, o->id, o->size, blob,
 				  (size_t)len);
-	/* A cached copy may lack metadata: a restart drops it. */
+	/* No warning for a cached copy: it may have no metadata, and then a
+	 * restart drops it. */
 	if (err && o->counted)
 		warn_blob(o, err);
 	return err;

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* read in one piece and summed while it arrives */
+/* an object up to this size is one piece, summed as it arrives */
 #define ONE_PIECE (2 * NODE_PIECE)
 
 struct piece {
@@ -43,8 +43,8 @@ static bool lends(const struct pool_node *n, const struct node_member *m)
 	       strcmp(m->host_id, n->host_id) == 0;
 }
 
-/* NULL: use fetch.c. lent: holders that would lend a descriptor qualify, too.
- */
+/* The holder to read from; NULL: none, use fetch.c. lent: holders that would
+ * lend a descriptor qualify, too. */
 static const struct node_member *
 holder_of(struct pool_node *n, const struct node_entry *e, bool lent)
 {
@@ -136,8 +136,8 @@ static int piece_start(struct node_read *r, struct piece *p,
 	return err;
 }
 
-/* 0; or -errno if the first piece cannot be started. A later one that cannot be
- * started fails the read. */
+/* Starts all pieces. 0; or -errno: the first one cannot be started. If a later
+ * one cannot, the read fails (cb). */
 static int pieces_start(struct node_read *r, const struct node_member *from,
 			uint64_t gen)
 {

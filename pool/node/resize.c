@@ -67,7 +67,7 @@ int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 	x->o = node_object_ref(o);
 	x->cb = cb;
 	x->arg = arg;
-	/* Claims in larger steps, so that small writes rarely claim. */
+	/* Claims more than needed, so that small writes rarely claim. */
 	step = need < EXTEND_STEP && offset >= EXTEND_STEP ? EXTEND_STEP :
 							     need;
 	x->claim.put = !w->scratch; /* scratch files are never moved */
@@ -131,7 +131,7 @@ static void resize_reserved(struct pool_reserve *pr, int status)
 
 static int resize_apply(struct resize *r)
 {
-	if (r->o->state != NODE_WRITING) /* sealed or gone while it waited */
+	if (r->o->state != NODE_WRITING) /* sealed or dropped meanwhile */
 		return resize_done(r, -EBUSY);
 	r->fd = pool_store_fd(r->n->store, r->o->id, O_RDWR);
 	if (r->fd < 0)

@@ -1,9 +1,9 @@
 /*
- * A new generation of a published name: `own` begins empty, or as a copy of the
- * published content, which is fetched first if it is not here.
+ * Begins a new generation of a published name: `own` is empty, or a copy of the
+ * published content, which is fetched first if there is no local copy.
  *
  * The copy is not visible before it is complete: until then the name shows the
- * published version, and other writers wait (-EAGAIN).
+ * published version, and other writers retry (-EAGAIN).
  */
 #include "pool/node/node_priv.h"
 
@@ -27,7 +27,7 @@ struct rewrite {
 	bool claimed;
 };
 
-/* A file with the published attributes. */
+/* Makes a file with the published attributes; nobody sees it yet. */
 static int own_like(struct pool_node *n, struct node_entry *e,
 		    uint64_t size_hint, struct node_object **ret_obj)
 {
@@ -82,7 +82,7 @@ static void rewrite_copied(struct pool_copy *c, int status)
 	if (!status && !e)
 		status = -ESTALE; /* another version was published */
 	if (!status) {
-		/* A writable descriptor of ours would delay its sealing. */
+		/* Kept open, a writable descriptor would delay its sealing. */
 		close(r->copy.fd);
 		r->copy.fd = -1;
 		if (!r->to->w->served)

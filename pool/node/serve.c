@@ -1,5 +1,6 @@
-/* Messages from peers: they ask for objects, return descriptors that we lent
- * them, recall those that they lent us, and doubt our copies. */
+/* Messages from peers: they request objects, return descriptors lent to them,
+ * recall those that they lent, and report copies as possibly damaged (DOUBT).
+ */
 #include "pool/node/node_priv.h"
 
 #include <errno.h>
@@ -26,8 +27,9 @@ static struct node_object *find_held(struct pool_node *n, const char *path,
 	return e->obj;
 }
 
-/* A peer may learn of our publication before its ack arrives here. */
-static bool may_come(struct pool_node *n, const char *path, size_t len,
+/* Is the object about to be HELD here? A peer may receive this node's
+ * publication by its feed before the ack arrives here. */
+static bool may_become_held(struct pool_node *n, const char *path, size_t len,
 		     uint64_t gen)
 {
 	struct node_entry *e = find_file(n, path, len);
@@ -35,8 +37,8 @@ static bool may_come(struct pool_node *n, const char *path, size_t len,
 	return e && e->own && e->own->state == NODE_PENDING && e->gen <= gen;
 }
 
-/* The object's file, or -errno. A missing file, or one of another size, is
- * damaged: it is not sent. */
+/* Opens the object's file for reading; or -errno. One that is missing or has
+ * another size is not sent, but checked (pool_node_doubt). */
 static int open_whole(struct pool_node *n, struct node_object *o)
 {
 	int fd = node_object_open(n, o, O_RDONLY);
@@ -60,7 +62,8 @@ static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 	int fd;
 
 	if (!o)
-		return may_come(n, path, len, gen) ? -EINPROGRESS : -ENOENT;
+		return may_become_held(n, path, len, gen) ? -EINPROGRESS :
+							    -ENOENT;
 	fd = open_whole(n, o);
 	if (fd < 0)
 		return -ENOENT;
@@ -110,7 +113,7 @@ static void peer_doubt(void *arg, const char *path, size_t len, uint64_t gen)
 		pool_node_doubt(arg, o);
 }
 
-/* The lender has gone, and no longer counts what it lent. */
+/* The lender's connection has closed: it no longer counts what it lent. */
 static void peer_lender_gone(void *arg, const uint8_t id[POOL_ID_SIZE])
 {
 	(void)arg;
