@@ -30,7 +30,7 @@ static struct node_object *find_held(struct pool_node *n, const char *path,
 /* Is the object about to be HELD here? A peer may receive this node's
  * publication by its feed before the ack arrives here. */
 static bool may_become_held(struct pool_node *n, const char *path, size_t len,
-		     uint64_t gen)
+			    uint64_t gen)
 {
 	struct node_entry *e = find_file(n, path, len);
 
