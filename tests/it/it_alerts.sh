@@ -1,6 +1,7 @@
 #!/bin/bash
 # Alert rules: promtool takes them, each one is tested where it fires and where it
-# must not, has a section in the runbook, and uses figures that a pool has.
+# must not, has a section in the runbook, and uses figures that a pool has. And all
+# metrics of a pool are as Prometheus wants them.
 # modes: both
 # limit: 120
 . "$(dirname "$0")/../lib/lib.sh"
@@ -38,11 +39,23 @@ etcd_answers() { curl -sf "http://127.0.0.1:$etcd_port/health" >/dev/null; }
 wait_until 10 etcd_answers
 start_master --etcd "http://127.0.0.1:$etcd_port"
 start_node a
-for figures in master a; do
-	http "${admin[$figures]}/metrics"
-done >"$tmp/metrics"
+start_node b --no-mount
+for figures in master a b; do
+	http "${admin[$figures]}/metrics" >"$tmp/metrics.$figures"
+done
+cat "$tmp"/metrics.* >"$tmp/metrics"
 for name in $(grep -o 'kvpool_[a-z_]*' "$dir/alerts.yml" | sort -u); do
 	# Only a pool with TLS has certificates.
 	[[ $name != kvpool_tls_* || -n ${KVTEST_TLS:-} ]] || continue
 	grep -q "^${name}[ {]" "$tmp/metrics" || fail "no $name in the pool's metrics"
 done
+
+echo "== promtool finds nothing wrong with the metrics of a master, a mount, a store"
+! echo "no_help 1" | promtool check metrics >"$tmp/said" 2>&1 ||
+	fail "promtool does not complain"
+for figures in master a b; do
+	promtool check metrics <"$tmp/metrics.$figures" >"$tmp/said" 2>&1 ||
+		fail "$figures: $(head -n5 "$tmp/said")"
+	[ ! -s "$tmp/said" ] || fail "$figures: $(head -n5 "$tmp/said")"
+done
+pass
