@@ -58,4 +58,6 @@ for figures in master a b; do
 		fail "$figures: $(head -n5 "$tmp/said")"
 	[ ! -s "$tmp/said" ] || fail "$figures: $(head -n5 "$tmp/said")"
 done
+for n in a b master; do stop $n; done
+kill9 etcd
 pass
