@@ -41,11 +41,11 @@ unsigned int pool_busy_window(unsigned int window_us, unsigned int max_us,
 	return window_us < least ? least : window_us;
 }
 
-uint64_t pool_busy_spare(uint64_t spare_us)
+uint64_t pool_busy_skip(uint64_t skip_us)
 {
-	if (!spare_us)
-		return POOL_BUSY_SPARE_US;
-	return spare_us * 2 < POOL_BUSY_CALM_US ? spare_us * 2 :
+	if (!skip_us)
+		return POOL_BUSY_SKIP_US;
+	return skip_us * 2 < POOL_BUSY_CALM_US ? skip_us * 2 :
 						  POOL_BUSY_CALM_US;
 }
 
@@ -80,7 +80,7 @@ int pool_busy_open(struct pool_busy *b, uv_loop_t *loop, unsigned int max_us,
 				 help) ||
 	    pool_metrics_counter(metrics, &b->slept, name, "came=\"no\"",
 				 help) ||
-	    pool_metrics_counter(metrics, &b->spared,
+	    pool_metrics_counter(metrics, &b->skipped,
 				 "kvpool_busy_polls_spared_total", NULL,
 				 "Times that polling was skipped because it "
 				 "had found nothing."))
@@ -116,11 +116,11 @@ static void learn(struct pool_busy *b, uint64_t now, uint64_t gap_us,
 	b->window_us = pool_busy_window(b->window_us, b->max_us, gap_us,
 					was_preempted(b, now) || soon);
 	if (found) {
-		b->spare_us = 0;
+		b->skip_us = 0;
 	} else if (soon) {
 		/* Polling would have delayed this event: skip more of it. */
-		b->spare_us = pool_busy_spare(b->spare_us);
-		b->spared_until_us = now + b->spare_us;
+		b->skip_us = pool_busy_skip(b->skip_us);
+		b->skip_until_us = now + b->skip_us;
 	}
 }
 
@@ -137,13 +137,13 @@ void pool_busy_touch(uv_loop_t *loop)
 	learn(b, now, now - b->touched_us, looking);
 	b->touched_us = now;
 	b->until_us = now + b->window_us;
-	b->looked = looking || (!b->trial && now >= b->spared_until_us);
+	b->looked = looking || (!b->trial && now >= b->skip_until_us);
 	if (looking)
 		pool_count(&b->found);
 	else if (b->looked)
 		uv_idle_start(&b->looking, on_look);
 	else
-		pool_count(&b->spared);
+		pool_count(&b->skipped);
 }
 
 void pool_busy_look_for(uv_loop_t *loop, void (*look)(void *arg), void *arg)

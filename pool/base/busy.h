@@ -16,7 +16,7 @@
  * CPU, even if other CPUs are idle. Polling then finds nothing and delays the
  * request. To detect this, the loop skips polling once after a window without
  * an event. If the next event then comes within POOL_BUSY_LEAST_US, polling is
- * skipped for POOL_BUSY_SPARE_US. Each time that this happens again, the
+ * skipped for POOL_BUSY_SKIP_US. Each time that this happens again, the
  * duration doubles, up to POOL_BUSY_CALM_US. When polling finds an event, the
  * duration is reset.
  *
@@ -39,7 +39,7 @@
 
 #define POOL_BUSY_LEAST_US 25u
 #define POOL_BUSY_CALM_US 20000u
-#define POOL_BUSY_SPARE_US 500u
+#define POOL_BUSY_SKIP_US 500u
 
 struct pool_busy {
 	uv_idle_t looking; /* active: polling; the loop does not sleep */
@@ -50,8 +50,8 @@ struct pool_busy {
 	uint64_t preempted_us;
 	bool looked; /* polls, or has polled, since the last event */
 	bool trial;  /* skip polling once: the last window found nothing */
-	uint64_t spare_us, spared_until_us; /* duration and end of skipping */
-	struct pool_counter found, slept, spared;
+	uint64_t skip_us, skip_until_us; /* duration and end of skipping */
+	struct pool_counter found, slept, skipped;
 	void (*look)(void *arg); /* or NULL */
 	void *arg;
 };
@@ -79,6 +79,6 @@ unsigned int pool_busy_window(unsigned int window_us, unsigned int max_us,
 			      uint64_t gap_us, bool preempted);
 /* How long to skip polling, given the last duration; at most
  * POOL_BUSY_CALM_US. */
-uint64_t pool_busy_spare(uint64_t spare_us);
+uint64_t pool_busy_skip(uint64_t skip_us);
 
 #endif

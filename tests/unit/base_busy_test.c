@@ -32,19 +32,19 @@ static void it_looks_least_where_the_cpu_is_wanted(void **state)
 	assert_int_equal(pool_busy_window(0, 0, 10, false), 0);
 }
 
-static void after_looks_in_vain_it_looks_more_and_more_seldom(void **state)
+static void after_vain_polls_it_polls_less_and_less(void **state)
 {
 	uint64_t us = 0;
 
 	(void)state;
-	us = pool_busy_spare(us);
-	assert_int_equal(us, POOL_BUSY_SPARE_US);
-	us = pool_busy_spare(us);
-	assert_int_equal(us, 2 * POOL_BUSY_SPARE_US);
+	us = pool_busy_skip(us);
+	assert_int_equal(us, POOL_BUSY_SKIP_US);
+	us = pool_busy_skip(us);
+	assert_int_equal(us, 2 * POOL_BUSY_SKIP_US);
 	while (us < POOL_BUSY_CALM_US)
-		us = pool_busy_spare(us);
+		us = pool_busy_skip(us);
 	assert_int_equal(us, POOL_BUSY_CALM_US);
-	assert_int_equal(pool_busy_spare(us), POOL_BUSY_CALM_US);
+	assert_int_equal(pool_busy_skip(us), POOL_BUSY_CALM_US);
 }
 
 struct run {
@@ -120,7 +120,7 @@ static bool poll_in_vain(struct run *r)
 	pool_busy_touch(&r->loop);
 	assert_false(looking(r)); /* the trial */
 	pool_busy_touch(&r->loop);
-	return r->busy.spare_us > 0;
+	return r->busy.skip_us > 0;
 }
 
 static void polling_stops_while_a_requester_needs_the_cpu(void **state)
@@ -137,13 +137,13 @@ static void polling_stops_while_a_requester_needs_the_cpu(void **state)
 	uv_timer_start(&r.tick, on_tick, 1000000, 0); /* the loop is alive */
 	for (i = 0; i < 100 && !poll_in_vain(&r); i++)
 		;
-	assert_int_equal(r.busy.spare_us, POOL_BUSY_SPARE_US);
+	assert_int_equal(r.busy.skip_us, POOL_BUSY_SKIP_US);
 	assert_false(looking(&r));
 	usleep(2 * POOL_BUSY_CALM_US);
 	pool_busy_touch(&r.loop);
 	assert_true(looking(&r));
 	pool_busy_touch(&r.loop); /* found */
-	assert_int_equal(r.busy.spare_us, 0);
+	assert_int_equal(r.busy.skip_us, 0);
 	end(&r);
 }
 
@@ -176,7 +176,7 @@ int main(void)
 		cmocka_unit_test(it_looks_longer_when_more_comes_soon_after),
 		cmocka_unit_test(it_looks_least_where_the_cpu_is_wanted),
 		cmocka_unit_test(
-			after_looks_in_vain_it_looks_more_and_more_seldom),
+			after_vain_polls_it_polls_less_and_less),
 		cmocka_unit_test(it_looks_for_a_while_and_sleeps_again),
 		cmocka_unit_test(polling_stops_while_a_requester_needs_the_cpu),
 		cmocka_unit_test(with_none_it_sleeps_at_once),

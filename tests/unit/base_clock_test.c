@@ -35,7 +35,7 @@ static void time_goes_forward_and_units_agree(void **state)
 	assert_true(pool_now_ns() >= ns);
 }
 
-static void the_wall_clock_tells_the_time_of_day(void **state)
+static void the_wall_clock_is_the_time_of_day(void **state)
 {
 	uint64_t s = pool_wall_ns() / 1000000000u, t = (uint64_t)time(NULL);
 
@@ -74,7 +74,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(time_goes_forward_and_units_agree),
-		cmocka_unit_test(the_wall_clock_tells_the_time_of_day),
+		cmocka_unit_test(the_wall_clock_is_the_time_of_day),
 		cmocka_unit_test(random_numbers_fill_the_buffer_and_differ),
 		cmocka_unit_test(a_clock_that_is_set_replaces_the_real_one),
 	};

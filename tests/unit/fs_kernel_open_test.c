@@ -243,7 +243,7 @@ static void a_failed_write_is_never_published(void **state)
 
 /* ---- unlinked ---- */
 
-static void what_is_unlinked_stays_with_who_has_it_open(void **state)
+static void what_is_unlinked_stays_readable_while_open(void **state)
 {
 	struct world *w = *state;
 	uint64_t id = k_publish(w, "a", "text"), missing;
@@ -299,7 +299,7 @@ static void a_name_of_another_node_is_fetched_when_opened(void **state)
 	k_expect_name(w, "a", "from afar");
 }
 
-static void the_kernel_is_told_of_names_it_was_told_are_missing(void **state)
+static void the_kernel_is_notified_of_names_it_found_missing(void **state)
 {
 	struct world *w = *state;
 	uint64_t id;
@@ -312,7 +312,7 @@ static void the_kernel_is_told_of_names_it_was_told_are_missing(void **state)
 	assert_int_equal(0, k_noted(w, ROOT, "not-asked"));
 }
 
-static void what_another_node_replaces_stays_with_who_has_it_open(void **state)
+static void what_another_node_replaces_stays_readable_while_open(void **state)
 {
 	struct world *w = *state;
 	uint64_t id = k_publish(w, "a", "old");
@@ -374,7 +374,7 @@ static void an_open_that_waits_ends_when_it_is_interrupted(void **state)
 	k_expect_name(w, "a", "far");
 }
 
-static void of_a_create_that_nobody_hears_of_nothing_stays(void **state)
+static void an_unanswered_create_leaves_nothing(void **state)
 {
 	struct world *w = *state;
 	struct fuse_create_in in = { .flags = O_WRONLY | O_CREAT,
@@ -393,7 +393,7 @@ static void of_a_create_that_nobody_hears_of_nothing_stays(void **state)
 	k_expect_name(w, "a", "made after all");
 }
 
-static void of_an_open_that_nobody_hears_of_nothing_stays(void **state)
+static void an_unanswered_open_leaves_nothing(void **state)
 {
 	struct world *w = *state;
 	struct fuse_open_in in = { .flags = O_RDWR };
@@ -599,16 +599,16 @@ int main(void)
 		both(a_rename_publishes_what_was_written_under_another_name),
 		both(a_rename_over_what_readers_have_leaves_it_to_them),
 		both(a_failed_write_is_never_published),
-		both(what_is_unlinked_stays_with_who_has_it_open),
+		both(what_is_unlinked_stays_readable_while_open),
 		both(what_is_unlinked_and_not_open_is_missing),
 		both(an_unlinked_writer_goes_on_and_leaves_nothing),
 		both(a_name_of_another_node_is_fetched_when_opened),
-		both(the_kernel_is_told_of_names_it_was_told_are_missing),
-		both(what_another_node_replaces_stays_with_who_has_it_open),
+		both(the_kernel_is_notified_of_names_it_found_missing),
+		both(what_another_node_replaces_stays_readable_while_open),
 		both(what_another_node_replaces_shows_at_the_next_open),
 		both(an_open_that_waits_ends_when_it_is_interrupted),
-		both(of_a_create_that_nobody_hears_of_nothing_stays),
-		both(of_an_open_that_nobody_hears_of_nothing_stays),
+		both(an_unanswered_create_leaves_nothing),
+		both(an_unanswered_open_leaves_nothing),
 		both(a_writer_is_served_after_estale_although_others_read),
 		both(a_reader_waits_for_the_writer_and_not_longer),
 		both(a_program_is_written_again_when_all_of_it_have_ended),

@@ -117,7 +117,7 @@ static void lose_a_welcome_after_a_fail_over(bool in_state)
 	assert_int_equal(1, node[0].nresults_lost);
 }
 
-static void what_a_former_master_may_have_done_is_said_until_it_is_read(
+static void what_a_former_master_may_have_done_is_sent_until_read(
 	void **state)
 {
 	(void)state;
@@ -263,7 +263,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(results_that_were_lost_come_with_the_welcome),
-		T(what_a_former_master_may_have_done_is_said_until_it_is_read),
+		T(what_a_former_master_may_have_done_is_sent_until_read),
 		T(so_it_is_of_a_run_that_the_state_does_not_have),
 		T(a_node_of_an_older_version_is_served_as_before),
 		T(results_beyond_their_bound_are_forgotten_and_counted),

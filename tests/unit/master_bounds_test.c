@@ -237,7 +237,7 @@ static void a_join_of_fields_that_nobody_knows_is_refused(void **state)
 		"at most 16 are accepted");
 }
 
-static void nothing_large_is_taken_from_who_has_not_joined(void **state)
+static void nothing_large_is_accepted_before_a_join(void **state)
 {
 	(void)state;
 	dial_raw();
@@ -246,7 +246,7 @@ static void nothing_large_is_taken_from_who_has_not_joined(void **state)
 		"bulk)");
 }
 
-static void who_keeps_to_them_is_served(void **state)
+static void a_peer_within_the_limits_is_served(void **state)
 {
 	(void)state;
 	fake_dial(&node[0], &loop, master_port(master));
@@ -265,8 +265,8 @@ int main(void)
 		T(a_change_of_empty_xattrs_is_refused),
 		T(a_beat_of_fields_that_nobody_knows_is_refused),
 		T(a_join_of_fields_that_nobody_knows_is_refused),
-		T(nothing_large_is_taken_from_who_has_not_joined),
-		T(who_keeps_to_them_is_served),
+		T(nothing_large_is_accepted_before_a_join),
+		T(a_peer_within_the_limits_is_served),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));

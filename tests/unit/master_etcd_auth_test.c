@@ -297,7 +297,7 @@ static void an_etcd_that_gets_users_later_is_used_all_the_time(void **state)
 	assert_int_equal(3, one.txns);
 }
 
-static void who_waits_for_a_token_does_so_for_its_own_time(void **state)
+static void each_request_waits_for_a_token_within_its_own_limit(void **state)
 {
 	uint64_t begin = pool_now_ms();
 
@@ -324,7 +324,7 @@ static void the_next_member_is_asked_for_a_token(void **state)
 	assert_int_equal(1, two.logins);
 }
 
-static void closing_cancels_who_waits_for_a_token(void **state)
+static void closing_cancels_requests_that_wait_for_a_token(void **state)
 {
 	struct asked a;
 
@@ -350,9 +350,9 @@ int main(void)
 		T(a_file_that_others_may_read_is_named),
 		T(tokens_that_are_refused_at_once_end_in_an_error),
 		T(an_etcd_that_gets_users_later_is_used_all_the_time),
-		T(who_waits_for_a_token_does_so_for_its_own_time),
+		T(each_request_waits_for_a_token_within_its_own_limit),
 		T(the_next_member_is_asked_for_a_token),
-		T(closing_cancels_who_waits_for_a_token),
+		T(closing_cancels_requests_that_wait_for_a_token),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

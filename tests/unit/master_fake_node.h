@@ -29,7 +29,7 @@ struct seen_name {
 	uint32_t holders[8];
 	uint32_t mode, uid, gid, set;
 	uint64_t mtime_ns;
-	bool is_dir, told;
+	bool is_dir, listed;
 };
 
 struct fake_node {
@@ -145,7 +145,7 @@ static void fake_apply(struct fake_node *n, const Kvpool__Meta *e)
 	s->gid = e->gid;
 	s->set = e->set;
 	s->mtime_ns = e->mtime_ns;
-	s->told = true;
+	s->listed = true;
 	s->nholders = (unsigned int)e->n_holders;
 	for (i = 0; i < e->n_holders && i < 8; i++)
 		s->holders[i] = e->holders[i];
@@ -164,7 +164,7 @@ static void fake_on_feed(struct fake_node *n, const Kvpool__Feed *f)
 		n->begins++;
 		n->picture = true;
 		for (j = 0; j < n->nnames; j++)
-			n->names[j].told = false;
+			n->names[j].listed = false;
 	}
 	for (i = 0; i < f->n_nodes; i++) {
 		if (f->nodes[i]->index < 64) {
@@ -179,7 +179,7 @@ static void fake_on_feed(struct fake_node *n, const Kvpool__Feed *f)
 		n->entries_complete = n->nfeed_entries;
 		n->picture = false;
 		for (j = 0; j < n->nnames;)
-			if (n->names[j].told)
+			if (n->names[j].listed)
 				j++;
 			else
 				fake_forget(n, &n->names[j]);

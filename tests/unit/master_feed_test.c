@@ -470,7 +470,7 @@ static void reconnect_while_a_wait(bool touched_after)
 	master_map_fini(&m);
 }
 
-static void who_reconnects_is_waited_for_up_to_now(void **state)
+static void a_reconnected_mount_is_waited_for_up_to_now(void **state)
 {
 	(void)state;
 	reconnect_while_a_wait(false);
@@ -629,7 +629,7 @@ static struct master_file *one_untold(struct master_map *m,
 	return a;
 }
 
-static void a_picture_is_not_complete_before_names_that_moved_are_told(
+static void a_picture_is_complete_after_names_that_moved_are_sent(
 	void **state)
 {
 	struct master_sub s = { 0 };
@@ -699,7 +699,7 @@ static void a_picture_does_not_wait_for_ever(void **state)
 	master_map_fini(&m);
 }
 
-static void who_missed_a_forgotten_deletion_gets_a_whole_picture(void **state)
+static void a_forgotten_deletion_causes_a_whole_picture(void **state)
 {
 	struct master_sub slow = { 0 }, back = { 0 };
 	struct master_map m;
@@ -1065,7 +1065,7 @@ int main(void)
 			a_wait_follows_an_untold_name_that_changes_again),
 		cmocka_unit_test(
 			a_name_that_always_changes_does_not_prolong_a_wait),
-		cmocka_unit_test(who_reconnects_is_waited_for_up_to_now),
+		cmocka_unit_test(a_reconnected_mount_is_waited_for_up_to_now),
 		cmocka_unit_test(
 			a_wait_follows_the_name_that_was_changed_last),
 		cmocka_unit_test(
@@ -1081,9 +1081,9 @@ int main(void)
 		cmocka_unit_test(a_picture_waits_for_what_moves_in_its_last_lap),
 		cmocka_unit_test(a_picture_does_not_wait_for_ever),
 		cmocka_unit_test(
-			a_picture_is_not_complete_before_names_that_moved_are_told),
+			a_picture_is_complete_after_names_that_moved_are_sent),
 		cmocka_unit_test(
-			who_missed_a_forgotten_deletion_gets_a_whole_picture),
+			a_forgotten_deletion_causes_a_whole_picture),
 		cmocka_unit_test(
 			a_wait_for_a_forgotten_deletion_is_for_the_pictures_end),
 		cmocka_unit_test(the_end_of_a_picture_has_an_ack_of_its_own),

@@ -190,7 +190,7 @@ static void a_standby_sends_nodes_away_and_knows_the_leader(void **state)
 	json_decref(json);
 }
 
-static void who_says_nothing_at_the_door_keeps_nobody_from_closing(void **state)
+static void a_silent_connection_does_not_block_closing(void **state)
 {
 	(void)state;
 	fake_put_key(&etcd, KEY_LEADER, HOST_9, 0);
@@ -203,7 +203,7 @@ static void who_says_nothing_at_the_door_keeps_nobody_from_closing(void **state)
 
 /* ---- a leader ---- */
 
-static void what_is_answered_is_in_etcd_and_told_to_others_after_that(void **state)
+static void answers_and_feed_come_after_etcd_has_the_change(void **state)
 {
 	uint64_t before;
 
@@ -308,7 +308,7 @@ static void nothing_comes_before_a_welcome_that_waits(void **state)
 }
 
 /* A node may be silent before WELCOME, however long etcd takes. */
-static void who_waits_for_its_welcome_is_not_taken_for_silent(void **state)
+static void a_node_waiting_for_welcome_is_not_silent(void **state)
 {
 	(void)state;
 	lead();
@@ -578,13 +578,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_standby_sends_nodes_away_and_knows_the_leader),
-		T(who_says_nothing_at_the_door_keeps_nobody_from_closing),
-		T(what_is_answered_is_in_etcd_and_told_to_others_after_that),
+		T(a_silent_connection_does_not_block_closing),
+		T(answers_and_feed_come_after_etcd_has_the_change),
 		T(publications_do_not_wait_for_etcd),
 		T(a_drain_is_recorded_once_etcd_has_it),
 		T(answers_keep_their_order),
 		T(nothing_comes_before_a_welcome_that_waits),
-		T(who_waits_for_its_welcome_is_not_taken_for_silent),
+		T(a_node_waiting_for_welcome_is_not_silent),
 		T(what_waits_outlives_the_session_that_caused_it),
 		T(no_copy_goes_before_its_removal_is_in_etcd),
 		T(a_copy_that_is_asked_about_waits_as_well),

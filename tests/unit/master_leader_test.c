@@ -188,7 +188,7 @@ static void a_lease_that_etcd_ended_ends_leadership_and_epochs_rise(void **state
 	assert_int_equal(2, c[0].epoch);
 }
 
-static void one_who_slept_does_not_act_before_it_has_looked(void **state)
+static void a_suspended_leader_does_not_act_before_it_has_checked(void **state)
 {
 	(void)state;
 	pool_clock_set(&test_clock);
@@ -310,7 +310,7 @@ static void an_epoch_beyond_the_last_one_is_not_raised(void **state)
 	assert_int_equal(0, fake.puts);
 }
 
-static void etcd_that_is_not_there_is_said_in_time(void **state)
+static void an_unreachable_etcd_is_reported_in_time(void **state)
 {
 	static const struct etcd_access nowhere = {
 		.urls = "http://127.0.0.1:1"
@@ -511,7 +511,7 @@ int main(void)
 		T(one_of_two_leads_and_the_other_knows_where_it_is),
 		T(one_that_ends_in_order_makes_room_at_once),
 		T(a_lease_that_etcd_ended_ends_leadership_and_epochs_rise),
-		T(one_who_slept_does_not_act_before_it_has_looked),
+		T(a_suspended_leader_does_not_act_before_it_has_checked),
 		T(without_etcd_it_leads_to_the_end_of_its_lease),
 		T(it_does_not_stand_again_before_all_is_put_down),
 		T(an_election_whose_answer_got_lost_does_not_stay_in_the_way),
@@ -520,7 +520,7 @@ int main(void)
 		T(an_election_that_outlasted_its_lease_is_given_back),
 		T(what_another_version_wrote_is_left_alone),
 		T(an_epoch_beyond_the_last_one_is_not_raised),
-		T(etcd_that_is_not_there_is_said_in_time),
+		T(an_unreachable_etcd_is_reported_in_time),
 		T(the_next_leader_finds_what_was_written),
 		T(one_that_is_leader_no_more_writes_nothing),
 		T(what_fails_is_repeated_and_nothing_is_lost),

@@ -158,7 +158,7 @@ static void a_node_that_moved_joins_when_the_one_before_is_gone(void **state)
 	assert_int_equal(node[0].index, node[1].index);
 }
 
-static void who_never_ends_a_message_is_cut_off(void **state)
+static void an_endless_message_is_cut_off(void **state)
 {
 	(void)state;
 	assert_true(joins(0, 1));
@@ -168,7 +168,7 @@ static void who_never_ends_a_message_is_cut_off(void **state)
 	assert_int_equal(1, metric("kvpool_master_sessions_cut_off_total"));
 }
 
-static void who_never_ends_its_join_is_cut_off(void **state)
+static void an_endless_join_is_cut_off(void **state)
 {
 	(void)state;
 	dial(0, 1);
@@ -204,8 +204,8 @@ int main(void)
 		T(a_connection_that_ended_makes_room_for_another),
 		T(nobody_ends_a_node_s_session_from_another_address),
 		T(a_node_that_moved_joins_when_the_one_before_is_gone),
-		T(who_never_ends_a_message_is_cut_off),
-		T(who_never_ends_its_join_is_cut_off),
+		T(an_endless_message_is_cut_off),
+		T(an_endless_join_is_cut_off),
 		T(the_address_that_costs_most_memory_pays_for_it),
 	};
 

@@ -562,7 +562,7 @@ static void a_directory_made_over_a_name_does_not_renew_its_deletion(
 	assert_int_equal(10, master_map_grave(m, "k", 1)->wall_ns);
 }
 
-static void of_nobody_known_go_last(void **state)
+static void tombstones_without_owner_are_forgotten_last(void **state)
 {
 	struct master_map *m = *state;
 
@@ -803,7 +803,7 @@ static void a_node_that_joins_faster_than_the_patrol_walks_is_put_off(
 	master_members_fini(&ms);
 }
 
-static void figures_are_told_in_rounds_where_many_would_be_told(void **state)
+static void figures_are_sent_in_rounds_if_there_are_many_mounts(void **state)
 {
 	Kvpool__NodeInfo says = KVPOOL__NODE_INFO__INIT;
 	struct master_members ms;
@@ -894,13 +894,13 @@ int main(void)
 		T(a_deletion_is_one_for_former_owners_too),
 		T(over_a_tombstone_another_owner_leaves_the_first_one_his),
 		T(a_directory_made_over_a_name_does_not_renew_its_deletion),
-		T(of_nobody_known_go_last),
+		T(tombstones_without_owner_are_forgotten_last),
 		T(graves_are_bounded_by_their_bytes_too),
 		T(holders_beyond_the_inline_ones_are_kept),
 		T(the_nearest_rule_wins),
 		T(a_holder_stands_until_its_node_is_gone_or_lists_it_no_more),
 		T(a_node_that_joins_faster_than_the_patrol_walks_is_put_off),
-		T(figures_are_told_in_rounds_where_many_would_be_told),
+		T(figures_are_sent_in_rounds_if_there_are_many_mounts),
 		T(a_map_can_be_freed_in_pieces),
 	};
 

@@ -190,7 +190,7 @@ static void a_picture_has_only_these(void **state)
 	assert_false(shows(1, "b") || shows(1, "b/x"));
 }
 
-static void deletions_elsewhere_are_not_told(void **state)
+static void deletions_elsewhere_are_not_sent(void **state)
 {
 	size_t before;
 
@@ -424,7 +424,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		MAY(the_feed_has_only_the_namespaces_and_what_is_above),
 		MAY(a_picture_has_only_these),
-		MAY(deletions_elsewhere_are_not_told),
+		MAY(deletions_elsewhere_are_not_sent),
 		MAY(changes_are_refused_elsewhere),
 		MAY(inside_all_is_allowed),
 		MAY(the_namespace_itself_can_be_made_and_set_but_not_removed),

@@ -512,7 +512,7 @@ static void a_drain_outlives_its_node_and_its_master(void **state)
 				      KVPOOL__DROP__REASON__SURPLUS));
 }
 
-static void what_has_no_room_is_said(void **state)
+static void lack_of_space_is_reported(void **state)
 {
 	const char *text = NULL;
 	json_t *j = NULL;
@@ -699,7 +699,7 @@ int main(void)
 		T(an_order_that_a_broken_connection_took_is_given_again),
 		T(an_order_that_a_replaced_connection_took_is_given_again),
 		T(a_drain_outlives_its_node_and_its_master),
-		T(what_has_no_room_is_said),
+		T(lack_of_space_is_reported),
 		T(what_a_client_has_put_is_stored_as_soon_as_there_is_room),
 		T(missing_copies_are_made_as_soon_as_there_is_room),
 		T(what_is_put_or_kept_displaces_and_what_is_repaired_does_not),

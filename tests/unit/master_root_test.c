@@ -124,7 +124,7 @@ static void an_older_version_kept(uint32_t mode, uint32_t uid, uint64_t mtime)
 	join_root();
 }
 
-static void a_root_that_an_older_version_has_kept_is_told_right(void **state)
+static void a_root_recorded_by_an_older_version_is_sent_right(void **state)
 {
 	(void)state;
 	an_older_version_kept(0755, 0, 0);
@@ -147,7 +147,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_rule_of_the_root_sets_none_of_its_attributes),
 		T(what_was_set_of_the_root_outlives_the_master),
-		T(a_root_that_an_older_version_has_kept_is_told_right),
+		T(a_root_recorded_by_an_older_version_is_sent_right),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));

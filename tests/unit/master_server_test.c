@@ -240,7 +240,7 @@ static bool holds_alone(struct fake_node *watch, const char *path,
 }
 
 /* The object's holder is dead, which the master has not noticed yet. */
-static void the_same_bytes_put_again_are_safe_with_who_put_them(void **state)
+static void the_same_bytes_put_again_are_safe_with_their_writer(void **state)
 {
 	uint64_t gen;
 
@@ -308,7 +308,7 @@ static void what_a_client_put_again_outlives_it(void **state)
 	assert_true(fake_knows(&node[0], "k", gen));
 }
 
-static void a_deletion_is_told_and_copies_are_dropped(void **state)
+static void a_deletion_is_sent_and_copies_are_dropped(void **state)
 {
 	uint64_t gen;
 
@@ -623,7 +623,7 @@ static int publish_late(struct fake_node *n, bool queued, uint64_t base,
 
 /* Versions that a node knew when it made a change, or made it from, are older
  * than the change. */
-static void a_late_change_gives_way_to_what_its_node_had_not_heard_of(
+static void a_late_change_gives_way_to_what_its_node_had_not_seen(
 	void **state)
 {
 	uint64_t gen;
@@ -1387,7 +1387,7 @@ static void replacing_others_files_costs_them_nothing_elsewhere(void **state)
 	assert_non_null(master_map_file(&master->map, "his", 3));
 }
 
-static void who_renames_others_files_costs_them_nothing_elsewhere(void **state)
+static void renaming_others_files_costs_them_nothing_elsewhere(void **state)
 {
 	(void)state;
 	rename_much_and_come_back(false, false);
@@ -1477,7 +1477,7 @@ static void a_rewritten_state_says_what_was_forgotten_meanwhile(void **state)
 
 /* The node is the first to join a restarted master, which has no other
  * source. */
-static void where_nobody_else_is_all_that_a_node_has_is_taken(void **state)
+static void without_other_nodes_all_of_a_node_is_accepted(void **state)
 {
 	uint64_t his;
 
@@ -2428,10 +2428,10 @@ int main(void)
 		T(a_publication_reaches_the_other_mounts),
 		T(results_come_before_the_feed_that_has_the_changes),
 		T(a_rewrite_makes_older_holders_drop_theirs),
-		T(the_same_bytes_put_again_are_safe_with_who_put_them),
+		T(the_same_bytes_put_again_are_safe_with_their_writer),
 		T(a_client_that_puts_the_same_bytes_waits_for_a_store),
 		T(what_a_client_put_again_outlives_it),
-		T(a_deletion_is_told_and_copies_are_dropped),
+		T(a_deletion_is_sent_and_copies_are_dropped),
 		T(operations_are_judged_as_a_filesystem_would),
 		T(a_put_queued_while_cut_off_does_not_undo_newer_ones),
 		T(a_mount_that_was_away_for_a_moment_goes_on_where_it_was),
@@ -2444,7 +2444,7 @@ int main(void)
 		T(what_makes_no_sense_in_an_inventory_is_left_out),
 		T(what_was_replaced_does_not_come_back_when_that_has_left),
 		T(what_replaces_an_unknown_name_leaves_a_tombstone),
-		T(a_late_change_gives_way_to_what_its_node_had_not_heard_of),
+		T(a_late_change_gives_way_to_what_its_node_had_not_seen),
 		T(a_late_change_gives_way_to_what_was_evicted_since),
 		T(an_unlink_of_any_generation_means_what_its_sender_had),
 		T(a_late_change_does_not_give_way_to_what_died_with_its_holder),
@@ -2465,14 +2465,14 @@ int main(void)
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
 		T(a_user_who_deletes_much_loses_only_own_files),
-		T(who_renames_others_files_costs_them_nothing_elsewhere),
+		T(renaming_others_files_costs_them_nothing_elsewhere),
 		T(replacing_others_files_costs_them_nothing_elsewhere),
 		T(a_restarted_master_knows_by_whose_permission),
 		T(a_restarted_master_forgets_of_the_same_account),
 		T(a_restarted_master_knows_who_deleted_without_permission),
 		T(records_of_tombstones_are_judged),
 		T(a_rewritten_state_says_what_was_forgotten_meanwhile),
-		T(where_nobody_else_is_all_that_a_node_has_is_taken),
+		T(without_other_nodes_all_of_a_node_is_accepted),
 		T(what_had_another_owner_stays_deleted),
 		T(what_was_given_away_is_not_dead_for_its_new_owner),
 		T(former_owners_do_not_slow_down_changes),

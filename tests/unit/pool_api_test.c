@@ -96,7 +96,7 @@ static void a_files_attributes_become_a_struct(void **state)
 	assert_string_equal(s.checksum, "00112233445566778899aabbccddeeff");
 }
 
-static void what_is_not_told_is_zero_or_empty(void **state)
+static void missing_values_are_zero_or_empty(void **state)
 {
 	struct kvpool_stat s = { .struct_size = sizeof(s), .generation = 1 };
 
@@ -129,7 +129,7 @@ static void values_that_make_no_sense_are_refused(void **state)
 }
 
 /* What it has more than this version's says nothing. */
-static void a_newer_caller_is_told_what_there_is(void **state)
+static void a_newer_caller_gets_what_there_is(void **state)
 {
 	struct {
 		struct kvpool_stat s;
@@ -170,9 +170,9 @@ int main(void)
 		T(paths_are_judged_as_the_pool_does),
 		T(sizes_are_parsed),
 		T(a_files_attributes_become_a_struct),
-		T(what_is_not_told_is_zero_or_empty),
+		T(missing_values_are_zero_or_empty),
 		T(values_that_make_no_sense_are_refused),
-		T(a_newer_caller_is_told_what_there_is),
+		T(a_newer_caller_gets_what_there_is),
 		T(other_files_and_callers_are_refused),
 	};
 

@@ -271,7 +271,7 @@ static struct client_line *greeted(struct holder *h, struct client_lines *lines)
 	return l;
 }
 
-static void who_makes_no_sense_is_left_alone_for_a_while(void **state)
+static void a_bad_holder_is_backed_off(void **state)
 {
 	static const int ways[] = { IS_SILENT, LIES };
 	struct client_lines lines;
@@ -576,7 +576,7 @@ int main(void)
 		cmocka_unit_test(a_line_brings_what_is_asked_for),
 		cmocka_unit_test(a_pause_before_the_last_bytes_is_all_that_is_waited_for),
 		cmocka_unit_test(what_is_refused_leaves_the_line_as_it_was),
-		cmocka_unit_test(who_makes_no_sense_is_left_alone_for_a_while),
+		cmocka_unit_test(a_bad_holder_is_backed_off),
 		cmocka_unit_test(another_node_at_its_address_is_not_asked),
 		cmocka_unit_test(
 			a_line_that_its_peer_has_closed_is_dialled_anew),

@@ -112,7 +112,7 @@ static void a_put_replaces_what_was_there(void **state)
 	assert_int_equal(get_other(f, "k", MEM), 5000);
 }
 
-static void what_was_put_is_seen_at_once_by_who_did(void **state)
+static void a_put_is_visible_at_once_to_its_client(void **state)
 {
 	struct fixture *f = *state;
 	char key[16];
@@ -1034,7 +1034,7 @@ int main(void)
 		T(a_key_and_those_below_it_are_different),
 		T(temporary_names_are_no_keys),
 		T(a_put_replaces_what_was_there),
-		T(what_was_put_is_seen_at_once_by_who_did),
+		T(a_put_is_visible_at_once_to_its_client),
 		T(descriptors_and_mappings_outlive_the_key),
 		L(descriptors_and_mappings_outlive_the_key),
 		T(what_another_host_has_lands_in_the_buffer),

@@ -243,7 +243,7 @@ static void on_file_sent(void *arg, int err)
 	x->file_err = err;
 }
 
-static void a_file_being_sent_is_told_of_behind_it(void **state)
+static void a_change_of_a_file_being_sent_is_sent_after_it(void **state)
 {
 	struct fixture *x = *state;
 	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -284,7 +284,7 @@ int main(void)
 		T(all_the_slices_before_it_are),
 		T(also_where_others_have_the_turn),
 		T(what_came_before_a_write_failed_is_delivered),
-		T(a_file_being_sent_is_told_of_behind_it),
+		T(a_change_of_a_file_being_sent_is_sent_after_it),
 		T(a_peer_that_stops_reading_does_not_keep_it),
 	};
 

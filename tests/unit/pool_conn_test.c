@@ -681,7 +681,7 @@ static void dropped_bulk_memory_is_not_touched_again(void **state)
 	free(content);
 }
 
-static void a_file_too_short_ends_the_connection_and_tells(void **state)
+static void a_file_too_short_ends_the_connection_with_eio(void **state)
 {
 	struct sent sent = { 0 };
 	uint8_t *content;
@@ -726,7 +726,7 @@ static void small_files_are_read_when_they_are_queued(void **state)
 	free(content);
 }
 
-static void closing_tells_the_owner_of_a_file_being_sent(void **state)
+static void closing_calls_done_of_a_file_being_sent(void **state)
 {
 	struct sent sent = { 0 };
 	uint8_t *content;
@@ -1197,9 +1197,9 @@ int main(void)
 		T(holes_go_as_zeroes_and_stay),
 		T(nothing_is_added_to_a_file_too_short),
 		T(dropped_bulk_memory_is_not_touched_again),
-		T(a_file_too_short_ends_the_connection_and_tells),
+		T(a_file_too_short_ends_the_connection_with_eio),
 		T(small_files_are_read_when_they_are_queued),
-		T(closing_tells_the_owner_of_a_file_being_sent),
+		T(closing_calls_done_of_a_file_being_sent),
 		T(a_descriptor_rides_on_its_frame),
 		T(descriptors_beyond_one_a_frame_break_it_and_leak_nothing),
 		T(a_newer_neighbours_messages_are_passed_over),

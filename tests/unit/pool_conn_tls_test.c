@@ -402,13 +402,13 @@ static void a_role_that_is_not_wanted_is_not_heard(void **state)
 	refused(t.node, -EKEYREJECTED);
 }
 
-static void who_speaks_plain_text_is_not_heard(void **state)
+static void plain_text_is_not_accepted(void **state)
 {
 	(void)state;
 	refused(NULL, -EKEYREJECTED);
 }
 
-static void who_answers_in_plain_text_is_not_spoken_to(void **state)
+static void a_dialler_in_plain_text_is_refused(void **state)
 {
 	(void)state;
 	t.opts.tls = NULL;
@@ -598,8 +598,8 @@ int main(void)
 		T(what_comes_with_the_end_of_the_handshake_is_taken),
 		T(a_detached_stream_goes_on),
 		T(a_role_that_is_not_wanted_is_not_heard),
-		T(who_speaks_plain_text_is_not_heard),
-		T(who_answers_in_plain_text_is_not_spoken_to),
+		T(plain_text_is_not_accepted),
+		T(a_dialler_in_plain_text_is_refused),
 		T(a_handshake_that_takes_too_long_ends),
 		T(an_invalid_record_behind_a_frame_ends_the_connection),
 		T(what_a_role_may_not_send_ends_the_connection),

@@ -69,7 +69,7 @@ static void of_several_the_next_is_tried_at_once_and_rounds_have_a_pause(void **
 	assert_int_equal(POOL_DIAL_CONNECT_MS, pool_dial_connect_ms(&d));
 }
 
-static void whom_a_standby_names_is_next_also_if_not_listed(void **state)
+static void a_master_named_by_a_standby_is_next(void **state)
 {
 	(void)state;
 	begin("h:1,h:2");
@@ -126,7 +126,7 @@ static void one_that_has_just_failed_is_left_out_while_there_are_others(
 	assert_int_equal(1, dialled());
 }
 
-static void without_a_list_it_waits_to_be_told(void **state)
+static void without_a_list_it_waits_for_a_name(void **state)
 {
 	struct pool_hostport hp = { "h", 7 };
 
@@ -157,7 +157,7 @@ static void nonsense_for_a_name_is_as_if_none_was_given(void **state)
 	}
 }
 
-static void who_is_slow_to_welcome_gets_more_time_up_to_a_bound(void **state)
+static void a_slow_master_gets_more_time_up_to_a_bound(void **state)
 {
 	int i;
 
@@ -185,12 +185,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_alone_is_tried_again_ever_more_slowly),
 		cmocka_unit_test(of_several_the_next_is_tried_at_once_and_rounds_have_a_pause),
-		cmocka_unit_test(whom_a_standby_names_is_next_also_if_not_listed),
+		cmocka_unit_test(a_master_named_by_a_standby_is_next),
 		cmocka_unit_test(nobodys_word_counts_for_one_that_has_just_failed),
 		cmocka_unit_test(one_that_has_just_failed_is_left_out_while_there_are_others),
-		cmocka_unit_test(without_a_list_it_waits_to_be_told),
+		cmocka_unit_test(without_a_list_it_waits_for_a_name),
 		cmocka_unit_test(nonsense_for_a_name_is_as_if_none_was_given),
-		cmocka_unit_test(who_is_slow_to_welcome_gets_more_time_up_to_a_bound),
+		cmocka_unit_test(a_slow_master_gets_more_time_up_to_a_bound),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,7 +296,7 @@ static void bulk_is_cut_in_its_middle(void **state)
 	assert_false(t.a_closed || t.b_closed);
 }
 
-static void a_reset_in_bulk_tells_the_owner_of_the_file(void **state)
+static void a_reset_in_bulk_calls_done(void **state)
 {
 	int status;
 
@@ -339,7 +339,7 @@ int main(void)
 		T(a_bit_is_turned_over_when_sending),
 		T(a_bit_is_turned_over_when_receiving),
 		T(bulk_is_cut_in_its_middle),
-		T(a_reset_in_bulk_tells_the_owner_of_the_file),
+		T(a_reset_in_bulk_calls_done),
 		T(the_receiver_s_faults),
 	};
 

@@ -130,7 +130,7 @@ static void keys_beyond_the_limit_are_refused(void **state)
 			 -ENAMETOOLONG);
 }
 
-static void paths_without_a_key_are_told(void **state)
+static void paths_without_a_key_are_recognised(void **state)
 {
 	static const char *const none[] = { "",	     "a/b",   "%2Ex", "%2E%2E",
 					    "a%0E",  "%0C",   "a%0C/b",
@@ -157,7 +157,7 @@ int main(void)
 		cmocka_unit_test(the_status_files_directory_is_not_in_the_way),
 		cmocka_unit_test(long_keys_become_several_names),
 		cmocka_unit_test(keys_beyond_the_limit_are_refused),
-		cmocka_unit_test(paths_without_a_key_are_told),
+		cmocka_unit_test(paths_without_a_key_are_recognised),
 	};
 
 	alarm(60);

@@ -146,7 +146,7 @@ static void v1_in_a_container_whose_group_is_the_mounts_top(void **state)
 	assert_int_equal(limit("(v1)"), 64 * MIB);
 }
 
-static void v1_tells_the_limit_of_hidden_groups(void **state)
+static void v1_shows_the_limit_of_hidden_groups(void **state)
 {
 	(void)state;
 	meminfo_1_gib();
@@ -239,7 +239,7 @@ int main(void)
 		T(v1_takes_the_least_limit_up_to_the_root),
 		T(v1_without_a_limit_is_the_machines_memory),
 		T(v1_in_a_container_whose_group_is_the_mounts_top),
-		T(v1_tells_the_limit_of_hidden_groups),
+		T(v1_shows_the_limit_of_hidden_groups),
 		T(v2_takes_the_least_max_along_the_path),
 		T(v2_in_a_cgroup_namespace_looks_at_the_mounts_top),
 		T(mount_points_with_blanks_are_understood),

@@ -44,8 +44,8 @@ static void attributes_travel_with_the_feed(void **state)
 	assert_int_equal(1000, e->attr.uid); /* not asked for */
 	assert_memory_equal("bc", pool_xattrs_get(e->xattrs, "user.a", &len),
 			    2);
-	assert_int_equal(1, f->m[1].told.attr_changed);
-	assert_int_equal(0, f->m[1].told.changed);
+	assert_int_equal(1, f->m[1].calls.attr_changed);
+	assert_int_equal(0, f->m[1].calls.changed);
 }
 
 static void xattrs_set_on_two_nodes_at_once_both_last(void **state)

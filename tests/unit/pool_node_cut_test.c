@@ -319,7 +319,7 @@ static void what_was_not_answered_is_there_for_others_all_the_while(void **state
 }
 
 /* A peer that requested it meanwhile gets it. */
-static void who_asks_for_what_was_not_answered_gets_it(void **state)
+static void a_peer_gets_what_was_not_acked(void **state)
 {
 	struct fixture *f = *state;
 	struct test_want r;
@@ -598,7 +598,7 @@ static void put_in_doubt_after_a_restart(struct fixture *f, bool other_master)
 }
 
 /* The unlinked version was put again, which the master that gets the unlink
- * does not know. The node that unlinked is told so. */
+ * does not know. The node that unlinked gets an error. */
 static void unlink_in_doubt(struct fixture *f, bool other_master)
 {
 	struct test_barrier t = { 0 };
@@ -639,7 +639,7 @@ static void put_and_die(struct fixture *f, int i, unsigned int version)
 
 /* Node 1's first put was published when it returned, and node 0 had left with
  * newer versions. That master has died, too. */
-static void who_knew_of_more_than_a_repetition_is_not_overtaken_by_it(
+static void a_repetition_does_not_replace_what_knew_more(
 	void **state)
 {
 	struct fixture *f = *state;
@@ -678,7 +678,7 @@ static void unheard(struct fixture *f, const char *name)
 	sync_dir(f, 0);
 }
 
-static void an_unlink_of_what_was_not_published_is_told(void **state)
+static void an_unlink_of_an_unpublished_file_is_sent(void **state)
 {
 	struct fixture *f = *state;
 	uint64_t seen;
@@ -696,7 +696,7 @@ static void an_unlink_of_what_was_not_published_is_told(void **state)
 	assert_both_read(f, "k", 3);
 }
 
-static void nobody_hears_of_temporary_files(void **state)
+static void temporary_files_are_not_sent(void **state)
 {
 	struct fixture *f = *state;
 
@@ -709,7 +709,7 @@ static void nobody_hears_of_temporary_files(void **state)
 }
 
 /* The rule `unlink` hides the name in this mount only. */
-static void nobody_hears_of_what_a_mount_hides(void **state)
+static void names_hidden_by_a_mount_are_not_sent(void **state)
 {
 	struct fixture *f = *state;
 
@@ -819,7 +819,7 @@ int main(int argc, char **argv)
 		L(what_is_repeated_replaces_what_was_not_answered),
 		L(a_new_name_is_written_again_while_cut_off),
 		L(what_was_not_answered_is_there_for_others_all_the_while),
-		L(who_asks_for_what_was_not_answered_gets_it),
+		L(a_peer_gets_what_was_not_acked),
 		two(replaced),
 		two(unlinked),
 		two(renamed),
@@ -841,10 +841,10 @@ int main(int argc, char **argv)
 		two(unlink_in_doubt),
 		two(mkdir_of_a_file),
 		two(mkdir_of_what_was_removed),
-		L(who_knew_of_more_than_a_repetition_is_not_overtaken_by_it),
-		L(an_unlink_of_what_was_not_published_is_told),
-		L(nobody_hears_of_temporary_files),
-		L(nobody_hears_of_what_a_mount_hides),
+		L(a_repetition_does_not_replace_what_knew_more),
+		L(an_unlink_of_an_unpublished_file_is_sent),
+		L(temporary_files_are_not_sent),
+		L(names_hidden_by_a_mount_are_not_sent),
 	};
 
 	if (argc > 1) /* run only the tests that match these cmocka patterns */

@@ -315,7 +315,7 @@ static unsigned int kept_aside(struct fixture *f, int i)
 	return n;
 }
 
-static void a_holder_is_told_of_damage_and_withdraws_its_copy(void **state)
+static void a_holder_withdraws_a_copy_reported_as_damaged(void **state)
 {
 	struct fixture *f = *state;
 	struct node_object *o;
@@ -367,16 +367,17 @@ static void a_file_that_is_cut_or_missing_is_withdrawn(void **state)
 	assert_int_equal(1, kept_aside(f, 0));
 }
 
-/* Reads a large object in pieces from both holders. (A holder that was delayed
- * on a busy machine is left out: retried until both sent pieces.) */
+/* Reads a large object in pieces from both holders. A holder that was delayed on
+ * a busy machine is left out, so this is repeated until the damaged copy was
+ * read and reported. */
 static void read_from_both(struct fixture *f, int i, const char *name,
 			   uint64_t size, uint32_t seed)
 {
-	uint64_t told = node(f, i)->c.doubts_reported.v;
+	uint64_t before = node(f, i)->c.doubts_reported.v;
 
 	for (int tries = 0; tries < 5; tries++) {
 		assert_readable(f, i, name, size, seed);
-		if (node(f, i)->c.doubts_reported.v > told)
+		if (node(f, i)->c.doubts_reported.v > before)
 			return;
 		if (find(f, i, name)->obj)
 			node_object_drop(node(f, i), find(f, i, name)->obj,
@@ -497,7 +498,7 @@ int main(int argc, char **argv)
 		T(so_many_are_borrowed_others_are_copied),
 		T(bytes_with_a_wrong_sum_are_discarded),
 		T(what_is_lent_with_a_wrong_sum_is_not_read),
-		T(a_holder_is_told_of_damage_and_withdraws_its_copy),
+		T(a_holder_withdraws_a_copy_reported_as_damaged),
 		T(a_file_that_is_cut_or_missing_is_withdrawn),
 		T(a_reader_finds_the_holder_whose_copy_is_right),
 		T(a_damaged_copy_of_our_own_is_fetched_instead),

@@ -22,42 +22,42 @@ void run_for(struct fixture *f, unsigned int ms)
 		uv_run(&f->loop, UV_RUN_ONCE);
 }
 
-/* ---- what a mount would be told ---- */
+/* ---- calls that a mount would receive ---- */
 
 static void on_changed(void *arg, struct node_entry *e)
 {
 	(void)e;
-	((struct told *)arg)->changed++;
+	((struct mount_calls *)arg)->changed++;
 }
 
 static void on_attr_changed(void *arg, struct pool_entry *e)
 {
 	(void)e;
-	((struct told *)arg)->attr_changed++;
+	((struct mount_calls *)arg)->attr_changed++;
 }
 
 static void on_published(void *arg, struct node_entry *e)
 {
 	assert_null(e->own);
 	assert_non_null(e->obj);
-	((struct told *)arg)->published++;
+	((struct mount_calls *)arg)->published++;
 }
 
 static void on_appeared(void *arg, struct pool_entry *e)
 {
 	(void)e;
-	((struct told *)arg)->appeared++;
+	((struct mount_calls *)arg)->appeared++;
 }
 
 static void on_dir_gone(void *arg, struct node_dirent *dir)
 {
 	(void)dir;
-	((struct told *)arg)->dir_gone++;
+	((struct mount_calls *)arg)->dir_gone++;
 }
 
 static void on_object_gone(void *arg, struct node_object *obj)
 {
-	struct told *t = arg;
+	struct mount_calls *t = arg;
 	struct pool_shortlock *names = t->node->opts.names;
 
 	(void)obj;
@@ -74,7 +74,7 @@ static void on_object_gone(void *arg, struct node_object *obj)
 
 static void on_when_notified(void *arg, uint64_t mark)
 {
-	struct told *t = arg;
+	struct mount_calls *t = arg;
 
 	if (t->slow)
 		t->telling = mark;
@@ -84,7 +84,7 @@ static void on_when_notified(void *arg, uint64_t mark)
 
 static void on_expire(void *arg)
 {
-	((struct told *)arg)->expired++;
+	((struct mount_calls *)arg)->expired++;
 }
 
 static const struct pool_node_ops node_ops = {
@@ -154,15 +154,15 @@ void start_node(struct fixture *f, int i)
 	snprintf(m->dir, sizeof(m->dir), "%s/store%d", f->top, i);
 	snprintf(m->sock, sizeof(m->sock), "%s/sock%d", f->top, i);
 	snprintf(m->name, sizeof(m->name), "node%d", i);
-	memset(&m->told, 0, sizeof(m->told));
+	memset(&m->calls, 0, sizeof(m->calls));
 	m->metrics = pool_metrics_open();
 	o.metrics = m->metrics;
 	o.store_dir = m->dir;
 	o.name = m->name;
 	o.unix_path = o.fd_passing ? m->sock : NULL;
 	assert_int_equal(0, pool_node_open(&o, &m->node));
-	m->told.node = m->node;
-	pool_node_set_ops(m->node, &node_ops, &m->told, "served");
+	m->calls.node = m->node;
+	pool_node_set_ops(m->node, &node_ops, &m->calls, "served");
 }
 
 void stop_node(struct fixture *f, int i)
@@ -465,11 +465,11 @@ void publish(struct fixture *f, int i, const char *name, uint64_t len,
 void publish_and_see(struct fixture *f, const char *name, uint64_t len,
 		     uint32_t seed)
 {
-	unsigned int appeared = f->m[1].told.appeared;
+	unsigned int appeared = f->m[1].calls.appeared;
 
 	publish(f, 0, name, len, seed);
 	run_until(f, find(f, 1, name));
-	assert_int_equal(appeared + 1, f->m[1].told.appeared);
+	assert_int_equal(appeared + 1, f->m[1].calls.appeared);
 	assert_int_equal(len, find(f, 1, name)->size);
 	assert_true(find(f, 1, name)->gen == find(f, 0, name)->gen);
 }

@@ -27,7 +27,7 @@
 #define HEARTBEAT_MS 200
 
 /* Calls that a mount would have received (struct pool_node_ops), counted. */
-struct told {
+struct mount_calls {
 	unsigned int changed, attr_changed, published, appeared, dir_gone;
 	unsigned int object_gone, expired, kept_waiting;
 	struct pool_node *node;
@@ -39,7 +39,7 @@ struct member {
 	struct pool_node *node; /* NULL: closed */
 	struct pool_metrics *metrics;
 	char dir[128], sock[128], name[16];
-	struct told told;
+	struct mount_calls calls;
 };
 
 #define WORKERS 4 /* libuv's default */

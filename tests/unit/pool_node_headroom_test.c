@@ -119,7 +119,7 @@ static uint64_t used(struct fixture *f, int i)
 }
 
 /* Node 1 has space for two of the pinned objects, and not for l. */
-static void what_nobody_has_room_for_is_not_evicted_for_that(void **state)
+static void objects_without_room_elsewhere_are_not_evicted_for_it(void **state)
 {
 	const struct node_member *m;
 	struct fixture *f = *state;
@@ -205,7 +205,7 @@ static void fill_both(struct fixture *f)
 
 /* Without the rule, the master would permit eviction, because no store has
  * space. */
-static void the_master_hears_a_rule_before_what_it_keeps_is_offered(
+static void a_rule_is_sent_before_its_objects_are_offered(
 	void **state)
 {
 	struct fixture *f = *state;
@@ -321,10 +321,10 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(a_put_passes_through_where_nothing_may_go),
 		T(what_is_pinned_does_not_stay_in_the_headroom),
-		T(what_nobody_has_room_for_is_not_evicted_for_that),
+		T(objects_without_room_elsewhere_are_not_evicted_for_it),
 		T(what_stays_here_does_not_pass_through),
 		T(a_client_holds_no_more_than_its_buffer),
-		T(the_master_hears_a_rule_before_what_it_keeps_is_offered),
+		T(a_rule_is_sent_before_its_objects_are_offered),
 		T(a_put_does_not_fail_because_peers_have_all_open),
 		T(what_is_ordered_to_where_there_is_no_room_can_be_read),
 		T(what_is_read_costs_no_copy_that_counts),

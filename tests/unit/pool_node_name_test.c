@@ -89,7 +89,7 @@ static void an_unlinked_name_is_hidden_at_once_and_stays_away(void **state)
 	assert_int_equal(NODE_DROPPED, o->state);
 	node_object_unref(node(f, 0), o);
 	run_until(f, !known(f, 0, "k") && !known(f, 1, "k"));
-	assert_int_equal(1, f->m[1].told.changed);
+	assert_int_equal(1, f->m[1].calls.changed);
 	stop_node(f, 0);
 	start_node(f, 0);
 	run_until(f, is_up(f, 0));
@@ -134,7 +134,7 @@ static void unlinking_what_the_master_is_about_to_name_removes_it(
 	/* The feed may list the name before the unlink is acked. */
 	feed_names(f, 0, name, 1ull << POOL_GEN_SEQ_BITS | 1);
 	assert_null(find(f, 0, "k"));
-	assert_int_equal(0, f->m[0].told.appeared);
+	assert_int_equal(0, f->m[0].calls.appeared);
 	run_until(f, pool_list_empty(&node(f, 0)->ops_sent) &&
 			     pool_list_empty(&node(f, 0)->ops_waiting) &&
 			     (assert_null(find(f, 0, "k")), true));
@@ -171,7 +171,7 @@ static void what_is_unlinked_again_and_again_does_not_come_back(void **state)
 
 /* The master may have the file, and lists it until a patrol after the node's
  * return. */
-static void unlinking_what_was_sent_before_a_cut_is_told_the_master(
+static void unlinking_what_was_in_flight_at_a_cut_is_sent(
 	void **state)
 {
 	struct fixture *f = *state;
@@ -224,7 +224,7 @@ static void renaming_what_the_master_is_about_to_name_hides_the_old_name(
 }
 
 /* The tombstone counts for the owner's account. */
-static void the_owner_of_what_was_never_published_is_told_the_master(
+static void the_owner_of_an_unpublished_file_is_sent(
 	void **state)
 {
 	struct fixture *f = *state;
@@ -301,7 +301,7 @@ static void directories_come_and_go_on_both_nodes(void **state)
 	assert_null(pool_node_lookup(node(f, 1), pool_node_root(node(f, 1)),
 				     "d", 1));
 	run_until(f, !known(f, 1, "d") && !known(f, 0, "d"));
-	assert_int_equal(1, f->m[0].told.dir_gone);
+	assert_int_equal(1, f->m[0].calls.dir_gone);
 }
 
 /* The feed may repeat the removal of a name after that of its directory. */
@@ -323,7 +323,7 @@ static void a_directory_goes_before_the_names_that_were_in_it(void **state)
 	feed_deleted(f, 1, "d", true);
 	assert_false(known(f, 1, "d/k"));
 	assert_false(known(f, 1, "d"));
-	assert_int_equal(2, f->m[1].told.dir_gone);
+	assert_int_equal(2, f->m[1].calls.dir_gone);
 	feed_deleted(f, 1, "d/k", false);
 	feed_deleted(f, 1, "d/sub/k", false);
 	feed_deleted(f, 1, "d/sub", true);
@@ -478,9 +478,9 @@ int main(int argc, char **argv)
 		T(an_unlinked_name_is_hidden_at_once_and_stays_away),
 		T(unlinking_what_the_master_is_about_to_name_removes_it),
 		T(what_is_unlinked_again_and_again_does_not_come_back),
-		T(unlinking_what_was_sent_before_a_cut_is_told_the_master),
+		T(unlinking_what_was_in_flight_at_a_cut_is_sent),
 		T(renaming_what_the_master_is_about_to_name_hides_the_old_name),
-		T(the_owner_of_what_was_never_published_is_told_the_master),
+		T(the_owner_of_an_unpublished_file_is_sent),
 		T(the_rule_unlink_node_hides_a_name_here_only),
 		T(directories_come_and_go_on_both_nodes),
 		T(a_directory_goes_before_the_names_that_were_in_it),

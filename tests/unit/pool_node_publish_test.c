@@ -15,7 +15,7 @@ static void a_publication_gets_a_generation(void **state)
 	start_pool(f, 1);
 	publish(f, 0, "k", 100000, 1);
 	e = find(f, 0, "k");
-	assert_int_equal(1, f->m[0].told.published);
+	assert_int_equal(1, f->m[0].calls.published);
 	assert_int_equal(NODE_HELD, e->obj->state);
 	assert_true(e->obj->gen == e->gen && e->gen != 0);
 	assert_int_equal(100000, e->size);
@@ -59,7 +59,7 @@ static void a_pending_file_is_published_under_its_last_name(void **state)
 	assert_readable(f, 1, "b", 1000, 1);
 }
 
-static void a_publication_that_is_refused_is_told_by_one_fsync(void **state)
+static void one_fsync_reports_a_refused_publication(void **state)
 {
 	struct fixture *f = *state;
 	struct node_dirent *root;
@@ -95,8 +95,8 @@ static void a_new_generation_replaces_the_other_node_s_copy(void **state)
 	gen = find(f, 1, "k")->gen;
 	publish(f, 0, "k", 2000, 2);
 	run_until(f, find(f, 1, "k") && find(f, 1, "k")->gen > gen);
-	assert_int_equal(1, f->m[1].told.changed);
-	assert_int_equal(1, f->m[1].told.object_gone);
+	assert_int_equal(1, f->m[1].calls.changed);
+	assert_int_equal(1, f->m[1].calls.object_gone);
 	assert_readable(f, 1, "k", 2000, 2);
 	/* And in the other direction: a node without a copy replaces it. */
 	publish(f, 1, "k", 3000, 3);
@@ -144,7 +144,7 @@ static void the_same_content_is_no_new_generation(void **state)
 	assert_count(1, f, 0, published);
 	assert_int_equal(gen, find(f, 0, "k")->gen);
 	assert_int_equal(id, find(f, 0, "k")->obj->id);
-	assert_int_equal(1, f->m[0].told.object_gone);
+	assert_int_equal(1, f->m[0].calls.object_gone);
 
 	publish(f, 0, "k", 100000, 2);
 	assert_count(2, f, 0, published);
@@ -332,7 +332,7 @@ int main(int argc, char **argv)
 		T(a_publication_gets_a_generation),
 		T(an_empty_file_is_published_too),
 		T(a_pending_file_is_published_under_its_last_name),
-		T(a_publication_that_is_refused_is_told_by_one_fsync),
+		T(one_fsync_reports_a_refused_publication),
 		T(a_new_generation_replaces_the_other_node_s_copy),
 		T(what_a_client_writes_reaches_a_store),
 		T(the_same_content_is_no_new_generation),

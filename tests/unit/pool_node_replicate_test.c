@@ -58,7 +58,7 @@ static void a_copy_that_was_ordered_replaces_what_the_mount_shows(void **state)
 		run_until(f, find(f, 1, "k")->gen == find(f, 0, "k")->gen &&
 				     find(f, 1, "k")->obj);
 		run_for(f, 30); /* the feed lists it by now, too */
-		assert_int_equal(i, f->m[1].told.changed);
+		assert_int_equal(i, f->m[1].calls.changed);
 	}
 	assert_readable(f, 1, "k", 1008, 9);
 }
@@ -90,7 +90,7 @@ static void an_order_that_cannot_begin_is_answered(void **state)
 
 /* One message for each, with the node's figures, would cost more than the
  * copies. */
-static void what_becomes_of_many_orders_is_told_at_once(void **state)
+static void results_of_many_orders_are_sent_together(void **state)
 {
 	struct fixture *f = *state;
 	Kvpool__Replicate msg = KVPOOL__REPLICATE__INIT;
@@ -291,7 +291,7 @@ int main(int argc, char **argv)
 		T(a_copy_is_checked_before_it_counts_as_a_replica),
 		T(a_copy_that_was_ordered_replaces_what_the_mount_shows),
 		T(an_order_that_cannot_begin_is_answered),
-		T(what_becomes_of_many_orders_is_told_at_once),
+		T(results_of_many_orders_are_sent_together),
 		T(a_clients_copy_counts_as_long_as_it_is_named),
 		T(a_drop_that_crosses_held_does_not_mean_that_copy),
 		T(a_surplus_copy_is_cache_and_gone_after_a_restart),

@@ -23,16 +23,16 @@ static void an_idle_pool_keeps_its_connections(void **state)
 	assert_false(node(f, 0)->ack_waits);
 }
 
-static void what_an_earlier_connection_told_acknowledges_nothing(void **state)
+static void batches_of_an_earlier_connection_are_not_acked(void **state)
 {
 	struct fixture *f = *state;
 	uint64_t old;
 
 	start_pool(f, 1);
-	f->m[0].told.slow = true;
+	f->m[0].calls.slow = true;
 	publish(f, 0, "k", 1000, 1);
-	run_until(f, f->m[0].told.telling);
-	old = f->m[0].told.telling;
+	run_until(f, f->m[0].calls.telling);
+	old = f->m[0].calls.telling;
 	stop_master(f);
 	run_until(f, !node_session_up(node(f, 0)));
 	assert_false(node(f, 0)->ack_waits);
@@ -40,7 +40,7 @@ static void what_an_earlier_connection_told_acknowledges_nothing(void **state)
 	run_until(f, node(f, 0)->ack_waits);
 	pool_node_notified(node(f, 0), old);
 	assert_true(node(f, 0)->ack_waits);
-	pool_node_notified(node(f, 0), f->m[0].told.telling);
+	pool_node_notified(node(f, 0), f->m[0].calls.telling);
 	assert_false(node(f, 0)->ack_waits);
 }
 
@@ -114,7 +114,7 @@ static void change_and_feed(struct fixture *f, struct pool_entry *e,
 			    const char *path)
 {
 	struct node_attr attr = { .mode = 0601, .uid = 7, .gid = 8 };
-	unsigned int told;
+	unsigned int before;
 
 	assert_int_equal(0, set_xattr(f, 0, e, "user.gone", "1"));
 	run_until(f, all_answered(f, 0));
@@ -125,7 +125,7 @@ static void change_and_feed(struct fixture *f, struct pool_entry *e,
 	assert_int_equal(0, set_xattr(f, 0, e, "user.b", "2"));
 	assert_int_equal(0, set_xattr(f, 0, e, "user.a", "3"));
 	assert_int_equal(0, set_xattr(f, 0, e, "user.gone", NULL));
-	told = f->m[0].told.attr_changed;
+	before = f->m[0].calls.attr_changed;
 	feed_older(f, 0, e, path);
 	assert_true(has_xattr(e, "user.a", "3"));
 	assert_true(has_xattr(e, "user.b", "2"));
@@ -138,7 +138,7 @@ static void change_and_feed(struct fixture *f, struct pool_entry *e,
 	assert_true(has_xattr(e, "user.b", "2"));
 	assert_false(has_xattr(e, "user.gone", "1"));
 	assert_int_equal(0601, pool_node_attr(e)->mode);
-	assert_true(f->m[0].told.attr_changed <= told + 2);
+	assert_true(f->m[0].calls.attr_changed <= before + 2);
 	/* After the ack, the feed's state is the current one. */
 	feed_older(f, 0, e, path);
 	assert_null(pool_node_xattrs(e));
@@ -189,7 +189,7 @@ static void an_older_feed_removes_no_directory_being_made(void **state)
 	run_until(f, all_answered(f, 0));
 	run_for(f, 60);
 	assert_ptr_equal(d, pool_node_lookup(node(f, 0), root, "d", 1));
-	assert_int_equal(1, f->m[0].told.dir_gone); /* its rmdir */
+	assert_int_equal(1, f->m[0].calls.dir_gone); /* its rmdir */
 }
 
 /* Publishes a name that is acked, but that the feed has not listed yet. */
@@ -233,7 +233,7 @@ static void what_is_published_during_a_picture_outlives_it(void **state)
 }
 
 /* It is in the picture, or does not exist any more. */
-static void what_was_published_before_a_picture_is_told_by_it(void **state)
+static void what_was_published_before_a_picture_is_in_it(void **state)
 {
 	struct fixture *f = *state;
 	char name[16];
@@ -346,7 +346,7 @@ static void a_barrier_ends_after_the_publications_before_it(void **state)
 
 		snprintf(name, sizeof(name), "k%d", i);
 		assert_true(is_published(f, 0, name));
-		assert_non_null(find(f, 1, name)); /* told before */
+		assert_non_null(find(f, 1, name)); /* listed before */
 	}
 	/* Without pending changes, one round trip. */
 	t.done = false;
@@ -356,21 +356,21 @@ static void a_barrier_ends_after_the_publications_before_it(void **state)
 	assert_int_equal(0, t.status);
 }
 
-static void a_barrier_waits_until_other_kernels_have_been_told(void **state)
+static void a_barrier_waits_until_other_kernels_are_notified(void **state)
 {
 	struct fixture *f = *state;
 	struct test_barrier t = { .done = false };
 
 	start_pool(f, 2);
-	f->m[1].told.slow = true;
+	f->m[1].calls.slow = true;
 	put(f, 0, "k", 1000, 1);
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
 						    on_barrier));
-	run_until(f, find(f, 1, "k") && f->m[1].told.telling);
+	run_until(f, find(f, 1, "k") && f->m[1].calls.telling);
 	run_for(f, 60);
 	assert_false(t.done);
-	f->m[1].told.slow = false;
-	pool_node_notified(node(f, 1), f->m[1].told.telling);
+	f->m[1].calls.slow = false;
+	pool_node_notified(node(f, 1), f->m[1].calls.telling);
 	run_until(f, t.done);
 	assert_int_equal(0, t.status);
 }
@@ -382,7 +382,7 @@ static void a_patient_barrier_waits_while_something_is_done(void **state)
 	uint64_t end, other_end;
 
 	start_pool(f, 2);
-	f->m[1].told.slow = true;
+	f->m[1].calls.slow = true;
 	put(f, 0, "k", 1000, 1);
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
 						    on_barrier));
@@ -392,7 +392,7 @@ static void a_patient_barrier_waits_while_something_is_done(void **state)
 	end = t.b.deadline_ms;
 	other_end = other.b.deadline_ms;
 	usleep(5000);
-	run_until(f, is_published(f, 0, "k") && f->m[1].told.telling);
+	run_until(f, is_published(f, 0, "k") && f->m[1].calls.telling);
 	assert_true(t.b.deadline_ms > end);
 	assert_int_equal(other.b.deadline_ms, other_end);
 	/* Later changes do not extend the wait. */
@@ -400,8 +400,8 @@ static void a_patient_barrier_waits_while_something_is_done(void **state)
 	usleep(5000);
 	publish(f, 0, "later", 1000, 1);
 	assert_int_equal(t.b.deadline_ms, end);
-	f->m[1].told.slow = false;
-	pool_node_notified(node(f, 1), f->m[1].told.telling);
+	f->m[1].calls.slow = false;
+	pool_node_notified(node(f, 1), f->m[1].calls.telling);
 	run_until(f, t.done && other.done);
 	assert_int_equal(0, t.status);
 	assert_int_equal(0, other.status);
@@ -433,17 +433,17 @@ static void a_barrier_asks_the_next_master_again(void **state)
 	struct test_barrier t = { .done = false };
 
 	start_pool(f, 2);
-	f->m[1].told.slow = true;
+	f->m[1].calls.slow = true;
 	put(f, 0, "k", 1000, 1);
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
 						    on_barrier));
-	run_until(f, f->m[1].told.telling && is_published(f, 0, "k"));
+	run_until(f, f->m[1].calls.telling && is_published(f, 0, "k"));
 	run_for(f, 60); /* it asks */
 	assert_false(t.done);
 	stop_master(f);
 	run_until(f, !node_session_up(node(f, 0)) && !node_session_up(node(f, 1)));
-	f->m[1].told.slow = false;
-	pool_node_notified(node(f, 1), f->m[1].told.telling);
+	f->m[1].calls.slow = false;
+	pool_node_notified(node(f, 1), f->m[1].calls.telling);
 	start_master(f);
 	run_until(f, t.done);
 	assert_int_equal(0, t.status);
@@ -453,19 +453,19 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		T(an_idle_pool_keeps_its_connections),
-		T(what_an_earlier_connection_told_acknowledges_nothing),
+		T(batches_of_an_earlier_connection_are_not_acked),
 		T(a_master_of_an_older_epoch_is_left),
 		T(a_node_goes_through_its_list_of_masters),
 		T(an_older_feed_undoes_no_change_that_is_under_way),
 		T(an_older_feed_removes_no_directory_being_made),
 		T(what_is_published_during_a_picture_outlives_it),
-		T(what_was_published_before_a_picture_is_told_by_it),
+		T(what_was_published_before_a_picture_is_in_it),
 		T(a_picture_of_an_older_version_ends_a_cached_copy),
 		T(
 			what_was_named_before_the_first_picture_of_a_session_outlives_it),
 		T(a_barrier_without_a_master_times_out),
 		T(a_barrier_ends_after_the_publications_before_it),
-		T(a_barrier_waits_until_other_kernels_have_been_told),
+		T(a_barrier_waits_until_other_kernels_are_notified),
 		T(a_patient_barrier_waits_while_something_is_done),
 		T(a_barrier_outlives_the_loss_of_the_master),
 		T(a_barrier_asks_the_next_master_again),

@@ -491,7 +491,7 @@ static void evictions_of_others_are_not_listed(void **state)
 	node(f, 0)->self = NULL;
 }
 
-static void at_a_join_a_node_tells_the_last_ones_that_went_alone(void **state)
+static void at_a_join_a_node_reports_its_last_evictions(void **state)
 {
 	static Kvpool__Meta list[NODE_EVICTED_SENT];
 	struct fixture *f = *state;
@@ -595,7 +595,7 @@ int main(int argc, char **argv)
 		T(cut_off_for_long_a_node_evicts_on_its_own),
 		T(what_falls_out_of_the_list_of_evictions_is_counted),
 		T(evictions_of_others_are_not_listed),
-		T(at_a_join_a_node_tells_the_last_ones_that_went_alone),
+		T(at_a_join_a_node_reports_its_last_evictions),
 		T(cut_off_a_node_gives_up_no_name_that_is_to_have_replicas),
 		T(noevict_holds_without_a_master_as_well),
 		T(started_without_a_master_a_node_gives_up_nothing_alone),

@@ -157,7 +157,7 @@ static void what_a_picture_does_not_name_goes_in_slices(void **state)
 	assert_true(shown(n, path_of(3)) && shown(n, path_of(MANY - 1)));
 	assert_true(shown(n, "new/k"));
 	assert_null(lookup(n, "d0"));
-	assert_int_equal(MANY - 2, f->m[0].told.changed);
+	assert_int_equal(MANY - 2, f->m[0].calls.changed);
 	assert_int_equal(n->swept_seq, n->feed_seq);
 	turn(f);
 	assert_in_range(longest(n), 1, NODE_SLICE);
@@ -581,7 +581,7 @@ static unsigned int count_held(struct pool_node *n)
 	return sum;
 }
 
-static bool told_some(struct pool_node *n)
+static bool sent_some(struct pool_node *n)
 {
 	return node_session_in_inventory(n) && n->inventory.at &&
 	       pool_counter_value(&n->c.inventory_sent) > 0;
@@ -589,7 +589,7 @@ static bool told_some(struct pool_node *n)
 
 /* While the inventory is sent, names before and after its cursor change. In the
  * end the new master, and the other node, have what the node has. */
-static void the_inventory_is_told_in_slices_while_names_change(void **state)
+static void the_inventory_is_sent_in_slices_while_names_change(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_entry *e;
@@ -606,7 +606,7 @@ static void the_inventory_is_told_in_slices_while_names_change(void **state)
 	run_until(f, !node_session_up(n) && !node_session_in_inventory(n));
 	start_master(f);
 	other = start_large(f, 1);
-	run_until(f, told_some(n));
+	run_until(f, sent_some(n));
 	assert_in_range(pool_counter_value(&n->c.inventory_sent), 1,
 			NODE_SLICE);
 	/* One that was sent, and one that was not. */
@@ -634,7 +634,7 @@ static void the_inventory_is_told_in_slices_while_names_change(void **state)
 }
 
 /* The walk starts again in each session. */
-static void an_inventory_that_is_cut_off_is_told_again(void **state)
+static void an_interrupted_inventory_is_sent_again(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_node *n, *other;
@@ -648,7 +648,7 @@ static void an_inventory_that_is_cut_off_is_told_again(void **state)
 	run_until(f, count_held(n) == MANY);
 	stop_master(f);
 	start_master(f);
-	run_until(f, told_some(n));
+	run_until(f, sent_some(n));
 	stop_master(f);
 	run_until(f, !node_session_in_inventory(n));
 	assert_false(pool_tree_walk_is_open(&n->inventory));
@@ -674,8 +674,8 @@ int main(int argc, char **argv)
 		TURNS(a_publication_that_waits_is_unlinked_while_open),
 		TURNS(an_fsync_waits_for_what_is_being_sealed),
 		TURNS(an_fsync_waits_for_what_is_not_queued_yet),
-		TURNS(the_inventory_is_told_in_slices_while_names_change),
-		TURNS(an_inventory_that_is_cut_off_is_told_again),
+		TURNS(the_inventory_is_sent_in_slices_while_names_change),
+		TURNS(an_interrupted_inventory_is_sent_again),
 	};
 
 	if (argc > 1) /* run only the tests that match these cmocka patterns */

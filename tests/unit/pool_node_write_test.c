@@ -214,7 +214,7 @@ static void a_poisoned_file_keeps_its_name_and_goes_with_its_writer(
 	close_whole(f, 0, o);
 	assert_null(find(f, 0, "k.tmp"));
 	assert_count(1, f, 0, poisoned);
-	assert_int_equal(1, f->m[0].told.object_gone);
+	assert_int_equal(1, f->m[0].calls.object_gone);
 }
 
 static void unlink_before_and_during_sealing_leaves_nothing(void **state)
@@ -244,7 +244,7 @@ static void unlink_before_and_during_sealing_leaves_nothing(void **state)
 	assert_int_equal(0, pool_node_unlink(node(f, 0),
 					     find(f, 0, "pending")));
 	assert_null(find(f, 0, "pending"));
-	run_until(f, f->m[0].told.object_gone == 3);
+	run_until(f, f->m[0].calls.object_gone == 3);
 	assert_int_equal(0, node(f, 0)->nops);
 	pool_store_space(pool_node_store(node(f, 0)), &sp);
 	need_own_tmpfs(f, 0);
@@ -269,7 +269,7 @@ static void what_is_unlinked_while_sealed_stays_until_it_is_closed(void **state)
 	o->users++;
 	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
 	workers_end(f);
-	run_until(f, f->m[0].told.object_gone == 1);
+	run_until(f, f->m[0].calls.object_gone == 1);
 	fd = node_object_open(node(f, 0), o, O_RDONLY);
 	if (fd < 0)
 		fail_msg("the file went with its name: %s", strerror(-fd));
@@ -280,7 +280,7 @@ static void what_is_unlinked_while_sealed_stays_until_it_is_closed(void **state)
 		    0);
 }
 
-static void nobody_who_asks_waits_for_a_file_that_goes(void **state)
+static void queries_do_not_wait_for_the_removal_of_a_file(void **state)
 {
 	static struct pool_shortlock names; /* outlives this function */
 	struct fixture *f = *state;
@@ -292,12 +292,12 @@ static void nobody_who_asks_waits_for_a_file_that_goes(void **state)
 	run_until(f, is_pending(f, 0, "k"));
 	put(f, 0, "k.tmp", 1000, 2);
 	assert_int_equal(0, rename_to(f, 0, "k.tmp", "k", false));
-	assert_int_equal(1, f->m[0].told.object_gone);
-	assert_int_equal(0, f->m[0].told.kept_waiting);
+	assert_int_equal(1, f->m[0].calls.object_gone);
+	assert_int_equal(0, f->m[0].calls.kept_waiting);
 	assert_null(find(f, 0, "k.tmp"));
 	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
-	run_until(f, f->m[0].told.object_gone == 2);
-	assert_int_equal(0, f->m[0].told.kept_waiting);
+	run_until(f, f->m[0].calls.object_gone == 2);
+	assert_int_equal(0, f->m[0].calls.kept_waiting);
 }
 
 /* ---- reserved pages ---- */
@@ -637,7 +637,7 @@ int main(int argc, char **argv)
 		T(a_poisoned_file_keeps_its_name_and_goes_with_its_writer),
 		T(unlink_before_and_during_sealing_leaves_nothing),
 		T(what_is_unlinked_while_sealed_stays_until_it_is_closed),
-		T(nobody_who_asks_waits_for_a_file_that_goes),
+		T(queries_do_not_wait_for_the_removal_of_a_file),
 		T(a_reserved_file_waits_for_descriptors_of_its_writer),
 		T(a_node_that_ends_waits_for_descriptors_of_what_is_closed),
 		T(a_file_that_outgrew_is_learnt_from_though_it_goes),

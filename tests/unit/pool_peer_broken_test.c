@@ -166,7 +166,7 @@ static void assert_came(struct want *w)
 	assert_memory_equal(t.got, t.content, w->f.length);
 }
 
-static void asked_before_its_end_was_heard_goes_over_the_next(size_t length)
+static void requests_before_the_end_is_known_use_the_next(size_t length)
 {
 	struct want first, next;
 
@@ -182,13 +182,13 @@ static void asked_before_its_end_was_heard_goes_over_the_next(size_t length)
 static void what_is_asked_of_a_broken_connection_goes_over_the_next(void **state)
 {
 	(void)state;
-	asked_before_its_end_was_heard_goes_over_the_next(SMALL);
+	requests_before_the_end_is_known_use_the_next(SMALL);
 }
 
 static void so_does_what_has_a_lane(void **state)
 {
 	(void)state;
-	asked_before_its_end_was_heard_goes_over_the_next(SIZE);
+	requests_before_the_end_is_known_use_the_next(SIZE);
 }
 
 /* One turn handles the answer to a request and the end of the connection. */

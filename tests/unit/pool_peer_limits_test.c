@@ -191,7 +191,7 @@ static void an_address_has_only_so_many_connections(void **state)
 	close(other);
 }
 
-static void who_has_nothing_to_ask_is_closed(void **state)
+static void idle_peers_are_disconnected(void **state)
 {
 	int fd = dial(1), again;
 
@@ -340,7 +340,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(an_address_has_only_so_many_connections),
-		T(who_has_nothing_to_ask_is_closed),
+		T(idle_peers_are_disconnected),
 		T(anothers_id_does_not_close_its_lanes),
 		T(what_could_not_be_sent_is_no_answer_any_more),
 		T(unread_answers_are_bounded),

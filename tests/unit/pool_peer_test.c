@@ -481,7 +481,7 @@ static void what_was_lent_is_back_when_the_borrower_goes(void **state)
 /* Closing the connection would return the descriptors. Another idle connection,
  * which was used later, is closed; when that happens, this one has been checked
  * as well. */
-static void who_has_borrowed_keeps_its_connection(void **state)
+static void a_borrower_keeps_its_connection(void **state)
 {
 	struct want w, other;
 	uint8_t mem[8], got[8];
@@ -508,7 +508,7 @@ static void who_has_borrowed_keeps_its_connection(void **state)
 	unit_run_until(&t.loop, t.b.returned);
 }
 
-static void the_borrower_hears_when_the_lender_goes(void **state)
+static void the_borrower_is_notified_when_the_lender_closes(void **state)
 {
 	struct want w;
 	uint8_t mem[8];
@@ -919,7 +919,7 @@ static void wait_closed(int fd)
 	close(fd);
 }
 
-static void those_who_do_not_greet_are_shown_the_door(void **state)
+static void connections_without_hello_are_closed(void **state)
 {
 	Kvpool__Get get = KVPOOL__GET__INIT;
 	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
@@ -972,8 +972,8 @@ int main(void)
 		T(on_one_host_a_descriptor_is_lent_and_given_back),
 		T(what_is_not_verified_is_sent_not_lent),
 		T(what_was_lent_is_back_when_the_borrower_goes),
-		T(who_has_borrowed_keeps_its_connection),
-		T(the_borrower_hears_when_the_lender_goes),
+		T(a_borrower_keeps_its_connection),
+		T(the_borrower_is_notified_when_the_lender_closes),
 		T(beyond_the_lending_limit_bytes_are_sent),
 		T(without_the_unix_socket_bytes_come_by_tcp),
 		T(parts_of_an_object_are_never_lent),
@@ -988,7 +988,7 @@ int main(void)
 		T(an_object_shorter_than_promised_breaks_the_transfer),
 		T(closing_cancels_what_is_under_way),
 		T(a_get_that_comes_too_early_is_answered_later),
-		T(those_who_do_not_greet_are_shown_the_door),
+		T(connections_without_hello_are_closed),
 		T(a_lane_that_speaks_is_closed),
 	};
 

@@ -72,7 +72,7 @@ static void every_listed_name_is_a_rule(void **state)
 	assert_int_equal(n, 4);
 }
 
-static void a_bad_value_is_refused_and_told_what_would_be_good(void **state)
+static void a_bad_value_is_refused_with_what_is_accepted(void **state)
 {
 	static const struct {
 		const char *name, *value, *accepted;
@@ -169,7 +169,7 @@ static void a_soft_pin_with_a_fixed_end_means_the_same_at_any_time(void **state)
 	assert_int_equal(set(&r, name, "soft@18446744074"), -EINVAL);
 }
 
-static void a_soft_pin_tells_the_time_that_is_left(void **state)
+static void a_soft_pin_shows_the_time_left(void **state)
 {
 	struct pool_rules r = { 0 };
 
@@ -242,13 +242,13 @@ int main(void)
 		cmocka_unit_test(what_is_set_is_read_back),
 		cmocka_unit_test(every_listed_name_is_a_rule),
 		cmocka_unit_test(
-			a_bad_value_is_refused_and_told_what_would_be_good),
+			a_bad_value_is_refused_with_what_is_accepted),
 		cmocka_unit_test(a_value_with_a_nul_inside_is_refused),
 		cmocka_unit_test(other_names_are_no_rules),
 		cmocka_unit_test(a_class_is_for_directories_only),
 		cmocka_unit_test(
 			a_soft_pin_with_a_fixed_end_means_the_same_at_any_time),
-		cmocka_unit_test(a_soft_pin_tells_the_time_that_is_left),
+		cmocka_unit_test(a_soft_pin_shows_the_time_left),
 		cmocka_unit_test(a_buffer_that_is_too_small_is_an_error),
 		cmocka_unit_test(what_is_unset_is_inherited),
 		cmocka_unit_test(a_pin_of_its_own_has_its_own_end),

@@ -1223,7 +1223,7 @@ static void no_more_files_wait_for_the_worker_than_may(void **state)
 }
 
 /* With owner_counts nothing is counted, whatever other programs do. */
-static void what_is_told_is_used(void **state)
+static void reported_use_is_used(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_store_opts o = { .loop = &f->loop, .dir = f->dir,
@@ -1758,7 +1758,7 @@ static void closing_waits_for_work_and_calls_it_back(void **state)
 	assert_int_equal(pool_counter_value(&f->store->n.gone_unsealed), 0);
 }
 
-static void metrics_tell_what_happened(void **state)
+static void metrics_count_what_happened(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_metrics *m = pool_metrics_open();
@@ -1825,7 +1825,7 @@ int main(int argc, char **argv)
 		T(a_removed_file_is_gone_at_once_but_its_reader_keeps_it),
 		T(evicted_files_of_a_burst_go_in_a_worker),
 		T(no_more_files_wait_for_the_worker_than_may),
-		T(what_is_told_is_used),
+		T(reported_use_is_used),
 		T(space_of_large_files_counts_as_free_as_soon_as_they_are_removed),
 		T(the_pages_of_a_file_that_goes_are_another_s),
 		T(pages_that_somebody_has_are_nobody_else_s),
@@ -1845,7 +1845,7 @@ int main(int argc, char **argv)
 		T(a_restart_with_another_size_keeps_the_files),
 		T(a_start_that_fails_leaves_no_mount_and_no_descriptor),
 		T(closing_waits_for_work_and_calls_it_back),
-		T(metrics_tell_what_happened),
+		T(metrics_count_what_happened),
 	};
 
 	uv_loop_t loop;

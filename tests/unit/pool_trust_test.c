@@ -238,7 +238,7 @@ static void coming_from_another_address_of_the_machine_does_not_help(void **stat
 	close(b), close(bad), close(l);
 }
 
-static void who_has_gone_is_not_taken_for_root(void **state)
+static void a_closed_peer_is_not_taken_for_root(void **state)
 {
 	struct sockaddr_storage ss;
 	int l, bad, b;
@@ -263,7 +263,7 @@ static void who_has_gone_is_not_taken_for_root(void **state)
 	}
 }
 
-static void who_listens_is_known_before_it_accepts(void **state)
+static void a_listener_is_known_before_it_accepts(void **state)
 {
 	struct sockaddr_storage ss;
 	int l, mine, b;
@@ -341,7 +341,7 @@ static void one_bound_to_a_device_is_found_without_proc(void **state)
 	close(b), close(bad), close(l);
 }
 
-static void unix_sockets_say_it_themselves(void **state)
+static void unix_sockets_know_the_peers_user(void **state)
 {
 	char *dir;
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -414,7 +414,7 @@ static struct pool_conn *dial(const struct sockaddr_storage *to)
 	return c;
 }
 
-static void a_port_taken_by_a_stranger_hears_nothing(void **state)
+static void a_listener_of_a_stranger_gets_no_data(void **state)
 {
 	struct sockaddr_storage ss;
 	char buf[64];
@@ -434,7 +434,7 @@ static void a_port_taken_by_a_stranger_hears_nothing(void **state)
 }
 
 /* As if another process had taken over the port between connect and accept. */
-static void who_accepts_is_judged_before_it_is_believed(void **state)
+static void the_accepting_user_is_checked_before_data(void **state)
 {
 	uint8_t frame[POOL_WIRE_HEADER];
 	struct pool_frame f = { .version = pool_wire_version,
@@ -490,7 +490,7 @@ static Kvpool__Error *read_error(int fd)
 				     buf + POOL_WIRE_HEADER);
 }
 
-static void strangers_are_told_so_and_not_accepted(void **state)
+static void strangers_get_an_error_and_are_not_accepted(void **state)
 {
 	struct pool_hostport hp = { .host = "127.0.0.1" };
 	struct pool_listener *l;
@@ -530,7 +530,7 @@ static void a_crowd_of_strangers_is_cut_off(void **state)
 	struct pool_listener *l;
 	struct sockaddr_storage ss;
 	int fds[40];
-	bool told, cut = false;
+	bool got, cut = false;
 	char c;
 
 	(void)state;
@@ -544,8 +544,8 @@ static void a_crowd_of_strangers_is_cut_off(void **state)
 		fds[i] = dial_as(STRANGER, &ss, NULL);
 	unit_run_until(&loop, pool_counter_value(&trust.strangers) >= 40);
 	for (size_t i = 0; i < 40; i++) {
-		told = recv(fds[i], &c, 1, MSG_DONTWAIT) == 1;
-		cut |= !told;
+		got = recv(fds[i], &c, 1, MSG_DONTWAIT) == 1;
+		cut |= !got;
 	}
 	assert_true(cut);
 	for (size_t i = 0; i < 40; i++)
@@ -568,12 +568,12 @@ static bool says_something(int fd)
 	return said;
 }
 
-static void strangers_who_come_one_by_one_are_all_told(void **state)
+static void strangers_one_by_one_all_get_an_error(void **state)
 {
 	struct pool_hostport hp = { .host = "127.0.0.1" };
 	struct pool_listener *l;
 	struct sockaddr_storage ss;
-	unsigned int told = 0;
+	unsigned int answered = 0;
 	int fd;
 
 	(void)state;
@@ -585,11 +585,11 @@ static void strangers_who_come_one_by_one_are_all_told(void **state)
 		htons(pool_listener_port(l));
 	for (size_t i = 0; i < 40; i++) {
 		fd = dial_as(STRANGER, &ss, NULL);
-		told += says_something(fd);
+		answered += says_something(fd);
 		close(fd);
 	}
 	pool_listener_close(l);
-	assert_int_equal(40, told);
+	assert_int_equal(40, answered);
 }
 
 /* ---- words ---- */
@@ -643,15 +643,15 @@ int main(void)
 		T(whoever_dials_over_loopback_is_known),
 		T(a_listener_of_both_protocols_knows_them_too),
 		T(coming_from_another_address_of_the_machine_does_not_help),
-		T(who_has_gone_is_not_taken_for_root),
-		T(who_listens_is_known_before_it_accepts),
+		T(a_closed_peer_is_not_taken_for_root),
+		T(a_listener_is_known_before_it_accepts),
 		T(one_bound_to_a_device_is_found_without_proc),
-		T(unix_sockets_say_it_themselves),
-		T(a_port_taken_by_a_stranger_hears_nothing),
-		T(who_accepts_is_judged_before_it_is_believed),
-		T(strangers_are_told_so_and_not_accepted),
+		T(unix_sockets_know_the_peers_user),
+		T(a_listener_of_a_stranger_gets_no_data),
+		T(the_accepting_user_is_checked_before_data),
+		T(strangers_get_an_error_and_are_not_accepted),
 		T(a_crowd_of_strangers_is_cut_off),
-		T(strangers_who_come_one_by_one_are_all_told),
+		T(strangers_one_by_one_all_get_an_error),
 		cmocka_unit_test(users_are_named_or_numbered),
 		cmocka_unit_test(lines_of_proc_are_read),
 	};

@@ -195,13 +195,13 @@ static void expected_in_parts(bool parts)
 	lanes_drop(&m);
 }
 
-static void a_range_is_told_of_in_parts(void **state)
+static void a_range_is_announced_in_parts(void **state)
 {
 	(void)state;
 	expected_in_parts(true);
 }
 
-static void but_not_to_who_does_not_know_parts(void **state)
+static void but_not_to_a_peer_without_parts(void **state)
 {
 	(void)state;
 	expected_in_parts(false);
@@ -305,7 +305,7 @@ static void a_holder_does_not_end_tls_unasked(void **state)
 	assert_int_equal(w.ups, 0);
 }
 
-static void who_is_asked_does_not_offer(void **state)
+static void the_holder_does_not_offer(void **state)
 {
 	(void)state;
 	lanes_play_holder(&w);
@@ -453,7 +453,7 @@ static void a_pulled_range_is_read_part_by_part(void **state)
 	assert_non_null(p->conn);
 }
 
-static void the_parts_of_a_pulled_range_are_told_in_order(void **state)
+static void the_parts_of_a_pulled_range_are_announced_in_order(void **state)
 {
 	struct lanes_move m;
 
@@ -548,7 +548,7 @@ static void an_offer_of_nonsense_is_refused(void **state)
 	assert_int_equal(pool_counter_value(&w.holds.links_up), 0);
 }
 
-static void who_asks_may_offer_anew(void **state)
+static void the_requester_may_offer_again(void **state)
 {
 	(void)state;
 	ask();
@@ -735,7 +735,7 @@ static void parts_are_bounded(void **state)
 	lanes_drop(&m);
 }
 
-static void who_asks_does_not_tell(void **state)
+static void the_requester_sends_no_notes(void **state)
 {
 	(void)state;
 	ask();
@@ -744,7 +744,7 @@ static void who_asks_does_not_tell(void **state)
 	assert_int_equal(p->said.word, LINK_DOWN);
 }
 
-static void who_asks_may_touch_nothing(void **state)
+static void the_requester_can_access_nothing(void **state)
 {
 	const struct ibv_qp_attr *qp;
 	const struct ibv_mr *source;
@@ -847,14 +847,14 @@ int main(void)
 		T(a_note_of_another_length_breaks_the_link),
 		T(notes_of_what_nobody_asked_for_are_passed_over),
 		T(nothing_but_the_range_may_be_written),
-		T(a_range_is_told_of_in_parts),
-		T(but_not_to_who_does_not_know_parts),
+		T(a_range_is_announced_in_parts),
+		T(but_not_to_a_peer_without_parts),
 		T(bytes_that_change_later_do_not_pass),
 		T(a_part_that_is_there_is_out_of_reach),
 		T(the_range_may_not_be_read),
 		T(an_accept_of_nonsense_is_refused),
 		T(a_holder_does_not_end_tls_unasked),
-		T(who_is_asked_does_not_offer),
+		T(the_holder_does_not_offer),
 		T(an_accept_comes_once),
 		T(a_link_of_no_kind_ends_the_lane),
 		T(what_was_not_asked_for_is_not_read),
@@ -862,11 +862,11 @@ int main(void)
 		T(a_pulled_range_is_read_once),
 		T(what_cannot_be_read_is_asked_for_again),
 		T(a_pulled_range_is_read_part_by_part),
-		T(the_parts_of_a_pulled_range_are_told_in_order),
+		T(the_parts_of_a_pulled_range_are_announced_in_order),
 		T(a_pulled_range_may_end_early),
 		T(a_pulled_range_that_stays_half_is_let_go),
 		T(an_offer_of_nonsense_is_refused),
-		T(who_asks_may_offer_anew),
+		T(the_requester_may_offer_again),
 		T(where_it_may_not_be_written_it_goes_by_tcp),
 		T(a_buffer_has_the_length_of_its_range),
 		T(a_buffer_is_not_longer_than_its_range),
@@ -879,8 +879,8 @@ int main(void)
 		T(parts_do_not_go_beyond_the_range),
 		T(nor_do_they_before_it_is_asked_for),
 		T(parts_are_bounded),
-		T(who_asks_does_not_tell),
-		T(who_asks_may_touch_nothing),
+		T(the_requester_sends_no_notes),
+		T(the_requester_can_access_nothing),
 		T(buffers_for_nothing_are_bounded),
 		T(a_range_may_not_be_read_for_ever),
 		T(a_range_that_nobody_comes_for_goes_by_tcp),

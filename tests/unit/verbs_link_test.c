@@ -230,43 +230,43 @@ static void without_registration_by_tcp(bool pull, unsigned int nth, bool holds)
 	assert_int_equal(count(&w.asks.rdma_in), in + 3 * MIB);
 }
 
-static void who_asks_cannot_register(void **state)
+static void the_requester_cannot_register(void **state)
 {
 	(void)state;
 	without_registration_by_tcp(false, 1, false);
 }
 
-static void who_asks_cannot_register_all(void **state)
+static void the_requester_cannot_register_all(void **state)
 {
 	(void)state;
 	without_registration_by_tcp(false, 3, false);
 }
 
-static void who_holds_cannot_register(void **state)
+static void the_holder_cannot_register(void **state)
 {
 	(void)state;
 	without_registration_by_tcp(false, 4, true);
 }
 
-static void who_is_read_cannot_register(void **state)
+static void the_holder_read_cannot_register(void **state)
 {
 	(void)state;
 	without_registration_by_tcp(true, 1, true);
 }
 
-static void who_is_read_cannot_register_all(void **state)
+static void the_holder_read_cannot_register_all(void **state)
 {
 	(void)state;
 	without_registration_by_tcp(true, 2, true);
 }
 
-static void who_reads_cannot_register(void **state)
+static void the_reader_cannot_register(void **state)
 {
 	(void)state;
 	without_registration_by_tcp(true, 4, false);
 }
 
-static void who_reads_cannot_register_all(void **state)
+static void the_reader_cannot_register_all(void **state)
 {
 	(void)state;
 	without_registration_by_tcp(true, 6, false);
@@ -309,7 +309,7 @@ static void a_lane_that_is_lost_takes_all_with_it(void **state)
 	over(m);
 }
 
-static void who_holds_may_stop(void **state)
+static void the_holder_may_stop(void **state)
 {
 	struct lanes_move m[2];
 
@@ -320,7 +320,7 @@ static void who_holds_may_stop(void **state)
 	over(m);
 }
 
-static void who_asks_may_stop(void **state)
+static void the_requester_may_stop(void **state)
 {
 	struct lanes_move m[2];
 
@@ -419,7 +419,7 @@ static void completions_are_looked_for_when_asked(void **state)
 	assert_int_equal(looks_in(10), 0); /* they sleep again */
 }
 
-static void completions_are_told_else(void **state)
+static void without_busy_polling_nothing_is_polled(void **state)
 {
 	(void)state;
 	join();
@@ -442,21 +442,21 @@ int main(void)
 		T(a_pulled_range_is_let_go),
 		T(a_range_is_not_let_go),
 		T(a_pulled_range_is_not_let_go),
-		T(who_asks_cannot_register),
-		T(who_asks_cannot_register_all),
-		T(who_holds_cannot_register),
-		T(who_is_read_cannot_register),
-		T(who_is_read_cannot_register_all),
-		T(who_reads_cannot_register),
-		T(who_reads_cannot_register_all),
+		T(the_requester_cannot_register),
+		T(the_requester_cannot_register_all),
+		T(the_holder_cannot_register),
+		T(the_holder_read_cannot_register),
+		T(the_holder_read_cannot_register_all),
+		T(the_reader_cannot_register),
+		T(the_reader_cannot_register_all),
 		T(a_lane_that_is_lost_takes_all_with_it),
-		T(who_holds_may_stop),
-		T(who_asks_may_stop),
+		T(the_holder_may_stop),
+		T(the_requester_may_stop),
 		T(both_may_stop),
 		T2(a_port_that_failed_is_the_last_choice),
 		T(without_a_port_there_is_tcp),
 		TB(completions_are_looked_for_when_asked),
-		T(completions_are_told_else),
+		T(without_busy_polling_nothing_is_polled),
 		TB(both_may_stop),
 	};
 

@@ -1003,7 +1003,7 @@ static void a_mute_device_is_waited_for_and_then_destroyed_first(void **state)
 	fake_verbs_mute(false);
 }
 
-static void a_broken_one_on_a_mute_device_is_told_in_time(void **state)
+static void a_break_on_a_mute_device_is_reported_in_time(void **state)
 {
 	static struct item items[3];
 
@@ -1206,7 +1206,7 @@ int main(void)
 		SHALLOW(a_device_that_is_silently_gone_is_waited_for_a_while),
 		SHALLOW(closing_ends_what_is_under_way),
 		T(a_mute_device_is_waited_for_and_then_destroyed_first),
-		T(a_broken_one_on_a_mute_device_is_told_in_time),
+		T(a_break_on_a_mute_device_is_reported_in_time),
 		T(it_may_be_closed_from_each_of_its_callbacks),
 		T(failures_of_closing_are_survived),
 		T(what_fails_in_opening_leaves_nothing),

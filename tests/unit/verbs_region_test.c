@@ -405,7 +405,7 @@ static void get_by_four(void)
 	fake_verbs_registering = NULL;
 }
 
-static void who_asks_for_what_is_being_registered_waits_for_it(void **state)
+static void a_second_user_waits_for_the_registration(void **state)
 {
 	(void)state;
 	get_by_four();
@@ -478,7 +478,7 @@ int main(void)
 		T(a_forgotten_file_is_let_go_at_once_or_by_its_last_user),
 		T(a_failed_registration_is_no_entry),
 		T(limits_below_our_own_drop_what_is_unused),
-		T(who_asks_for_what_is_being_registered_waits_for_it),
+		T(a_second_user_waits_for_the_registration),
 		T(threads_use_forget_and_drop_at_once),
 	};
 
