@@ -128,7 +128,7 @@ static void put_end(struct client_op *op)
 			op->win->flags & KVPOOL_IF_ABSENT, &to);
 	if (err && dir && node_object_name(o) == e && pool_node_own(e) == o)
 		(void)pool_node_unlink(n, e);
-	/* After a failed write the poisoned object's entry is gone. */
+	/* After a failed write the poisoned object's entry was removed. */
 	if (dir && (int)op->result == 0)
 		pool_node_tidy(n, node_file_entry(e));
 	op->o = NULL;

@@ -107,7 +107,7 @@ void link_map_end(struct link_map *map)
 		verbs_region_close(&map->parts[--map->nparts]);
 	map->nderegistered = 0;
 	map->upto = map->deregistered_upto = 0;
-	map->gone(map);
+	map->ended(map);
 }
 
 /* ---- the peer's memory ---- */

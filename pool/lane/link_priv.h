@@ -69,7 +69,7 @@ struct link_map {
 	unsigned int nderegistered;
 	uint64_t deregistered_upto; /* where the last of them ends */
 	/* Called when nothing is registered any more; may free the map. */
-	void (*gone)(struct link_map *map);
+	void (*ended)(struct link_map *map);
 };
 
 /*
@@ -97,7 +97,7 @@ struct link_buffer link_map_buffer(const struct link_map *map, uint64_t at,
  * after they are checksummed. Returns where the last of these parts ends.
  */
 uint64_t link_map_deregister(struct link_map *map, uint64_t at);
-/* Deregisters and unmaps all parts; calls map->gone(map). */
+/* Deregisters and unmaps all parts; calls map->ended(map). */
 void link_map_end(struct link_map *map);
 
 /* The peer's memory of a range, from the BUFFERs received so far. */
@@ -190,7 +190,7 @@ struct link_send {
 	/* pushed */
 	struct verbs_cached *cached; /* the object's registration */
 	struct link_remote to;
-	bool gone; /* the requester cancelled it */
+	bool cancelled; /* by the requester */
 	uint64_t next; /* bytes posted so far */
 	int status;
 	uint32_t attempt; /* number of the link it started on */
@@ -219,17 +219,17 @@ void link_ack_cancel(struct adopted_link *k, uint64_t req);
 void link_write_begin(struct link_send *ls, const struct link_remote *to);
 /* A further BUFFER for a range that is being written. false: invalid. */
 bool link_write_more(struct link_send *ls, const struct link_buffer *b);
-/* Posts what can be posted. Ends the send if ls->status or ls->gone is set and
- * nothing is in flight. */
+/* Posts what can be posted. Ends the send if ls->status or ls->cancelled is set
+ * and nothing is in flight. */
 void link_write_resume(struct link_send *ls);
 
 /* ---- link_read.c: pulled ranges; each call may free ls ---- */
 
 /* Registers the range and sends its BUFFERs. */
 void link_read_offer(struct link_send *ls);
-/* The requester has answered. gone: it has read the range, or cancelled it.
+/* The requester has answered. done: it has read the range, or cancelled it.
  * Else it could not read it, and the range falls back to TCP. */
-void link_read_finish(struct link_send *ls, bool gone);
+void link_read_finish(struct link_send *ls, bool done);
 
 /* ---- link_send.c and link_sends.c, for link_answer.c ---- */
 

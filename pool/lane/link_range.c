@@ -43,7 +43,7 @@ static void map_free_if_done(struct expect_map *em)
 		free(em);
 }
 
-static void map_gone(struct link_map *lm)
+static void map_ended(struct link_map *lm)
 {
 	struct expect_map *em = pool_container_of(lm, struct expect_map, map);
 	struct pool_expect *x = em->x;
@@ -96,7 +96,7 @@ static bool map_open(struct pool_expect *x, struct link *l, uint64_t part)
 	}
 	em->x = x;
 	em->map.l = l;
-	em->map.gone = map_gone;
+	em->map.ended = map_ended;
 	if (map_more(em, part)) {
 		free(em);
 		return false;

@@ -5,7 +5,7 @@
 #include "pool/lane/mover_priv.h"
 
 /* The link was closed while the range was registered. */
-static void source_gone(struct link_map *map)
+static void source_ended(struct link_map *map)
 {
 	struct link_send *ls = pool_container_of(map, struct link_send, map);
 
@@ -32,7 +32,7 @@ static int source_expose(struct link_send *ls)
 		return -ENOTCONN;
 	ls->port = h->link->port;
 	ls->map.l = h->link;
-	ls->map.gone = source_gone;
+	ls->map.ended = source_ended;
 	err = link_map_add(&ls->map, &r,
 			   link_part(h->link, ls->map.upto, r.length),
 			   IBV_ACCESS_REMOTE_READ);
@@ -65,7 +65,7 @@ static void read_due(struct link_tick *t)
 {
 	struct link_send *ls = pool_container_of(t, struct link_send, tick);
 
-	ls->map.gone = source_closed;
+	ls->map.ended = source_closed;
 	link_map_end(&ls->map);
 	link_send_finish(ls, -ETIMEDOUT);
 }
@@ -96,11 +96,11 @@ void link_read_offer(struct link_send *ls)
 		;
 }
 
-void link_read_finish(struct link_send *ls, bool gone)
+void link_read_finish(struct link_send *ls, bool done)
 {
-	ls->map.gone = source_closed;
+	ls->map.ended = source_closed;
 	link_map_end(&ls->map);
-	if (gone) {
+	if (done) {
 		link_send_count(ls, LINK_PULL);
 		link_send_finish(ls, 0);
 	} else {

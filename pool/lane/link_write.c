@@ -11,7 +11,7 @@ static void send_end(struct link_send *ls)
 	struct pool_mover *m = ls->s->mover;
 
 	verbs_cache_put(m->links->cache, ls->cached);
-	if (ls->gone) {
+	if (ls->cancelled) {
 		link_ack_cancel(ls->k, ls->s->req);
 		link_send_finish(ls, -ECANCELED);
 	} else if (ls->status) {
@@ -93,7 +93,7 @@ static void post_next(struct link_send *ls)
 }
 
 /* The link on which the send started is closed, or replaced. */
-static bool link_is_gone(const struct link_send *ls)
+static bool link_was_closed(const struct link_send *ls)
 {
 	const struct adopted_half *h = &ls->k->halves[LINK_PUSH];
 
@@ -105,9 +105,9 @@ static void delay_due(struct link_tick *t)
 	struct link_send *ls = pool_container_of(t, struct link_send, tick);
 
 	ls->delayed = false;
-	if (link_is_gone(ls))
+	if (link_was_closed(ls))
 		ls->status = -ENOTCONN;
-	if (!ls->gone && !ls->status)
+	if (!ls->cancelled && !ls->status)
 		post_next(ls);
 	send_pump(ls);
 }
@@ -145,16 +145,16 @@ void link_write_resume(struct link_send *ls)
 
 static void send_pump(struct link_send *ls)
 {
-	while (ls->free && ls->next < ls->to.upto && !ls->status && !ls->gone &&
-	       !ls->delayed) {
-		if (link_is_gone(ls))
+	while (ls->free && ls->next < ls->to.upto && !ls->status &&
+	       !ls->cancelled && !ls->delayed) {
+		if (link_was_closed(ls))
 			ls->status = -ENOTCONN;
 		else if (!inject_fault(ls))
 			post_next(ls);
 	}
 	if (ls->posted > 0 || ls->delayed)
 		return;
-	if (ls->status || ls->gone || ls->next == ls->s->length) {
+	if (ls->status || ls->cancelled || ls->next == ls->s->length) {
 		send_end(ls);
 	} else { /* waits for the next BUFFER */
 		ls->tick.due = part_due;
@@ -165,7 +165,7 @@ static void send_pump(struct link_send *ls)
 bool link_write_more(struct link_send *ls, const struct link_buffer *b)
 {
 	if (b->gone) {
-		ls->gone = true; /* ends when nothing is in flight */
+		ls->cancelled = true; /* ends when nothing is in flight */
 	} else if (b->length == 0) {
 		if (!ls->status)
 			ls->status = -ENOBUFS;

@@ -2,12 +2,11 @@
  * The policy: each class has two LRU queues, NEW (used once) and REUSED. The
  * age of an object is the number of bytes inserted since it was last used. The
  * victim is the older of the two queues' heads, with the age of the REUSED one
- * divided by 2.5. While REUSED holds less than a fourth of the bytes, the victim
- * comes from NEW. So a burst of objects used once passes through NEW and evicts
- * nothing from REUSED, and an object in REUSED that is not used again is evicted
- * in the end.
- * An object that comes back soon after it was evicted (a ghost) enters REUSED
- * at once. Objects may be of any size.
+ * divided by 2.5. While REUSED holds less than a fourth of the bytes, the
+ * victim comes from NEW. So a burst of objects used once passes through NEW and
+ * hardly touches REUSED, and an object in REUSED that is not used again is
+ * evicted in the end. An object that comes back soon after it was evicted (a
+ * ghost) enters REUSED at once. Objects may be of any size.
  *
  * Chosen by measurement: one hour of chat traffic (12,031 requests, 288,500
  * blocks in order, 182,790 distinct, of equal size), capacity a tenth of the

@@ -86,7 +86,7 @@ static ssize_t read_blob(const struct pool_store *s, const char *path,
 	return n;
 }
 
-/* Does this process lack a resource? Then nothing is known about the file. */
+/* Is this process out of memory or descriptors? Then the file may be intact. */
 static bool is_shortage(int err)
 {
 	return err == ENOMEM || err == EMFILE || err == ENFILE;

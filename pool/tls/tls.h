@@ -142,7 +142,7 @@ bool pool_tls_peer_has_host(const struct pool_tls_stream *s, const char *host);
  * read. A read may leave bytes to be sent (pool_tls_unsent). */
 ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap);
 /* Has a read found an error behind the bytes that it returned? The next read
- * returns it. Do not wait for the socket first: it may never become readable. */
+ * returns it. Do not wait for the socket first, which may stay unreadable. */
 bool pool_tls_is_broken(const struct pool_tls_stream *s);
 /* Has the stream read bytes that pool_tls_read has not returned? If they are
  * only a part of a record, a read still waits for the rest. */
