@@ -40,8 +40,8 @@ bool pool_trusts(const struct pool_trust *t, uid_t uid);
  * Check the owner of the other end of a connected socket. 0: trusted; -EPERM:
  * *ret_uid owns it and is not trusted; -EAGAIN: no process owns it, because it
  * is not accepted yet or was closed; -ENOTSUP: the kernel does not report
- * owners. Takes some 10 us for TCP; without sock_diag, the time to read the list
- * of all of the machine's connections.
+ * owners. Takes some 10 us for TCP; without sock_diag, the time to read the
+ * list of all of the machine's connections.
  */
 int pool_trust_peer(const struct pool_trust *t, int fd, uid_t *ret_uid);
 /* For a connection that is not accepted yet (-EAGAIN above): check the owner of
