@@ -14,6 +14,7 @@ import yaml  # type: ignore
 
 from manifests import (
     ENGINES,
+    MONITORING,
     OVERLAYS,
     RBG,
     TOP,
@@ -31,6 +32,7 @@ from schemas import Schemas, validate_elsewhere
 def sets() -> dict[str, list[Object]]:
     """Objects that belong together, by name."""
     found = {f"overlay {o}": render(TOP / "overlays" / o) for o in OVERLAYS}
+    found["monitoring"] = render(TOP / "overlays" / "tcp") + render(MONITORING)
     found["rbg"] = load(RBG)
     for path in ENGINES:
         found[f"engine {path.parent.name}"] = load(path)

@@ -17,6 +17,7 @@ Object = dict[str, Any]
 TOP = pathlib.Path(__file__).resolve().parents[2] / "tools" / "deploy"
 RBG = TOP / "rbg" / "inference.yaml"
 OVERLAYS = ("tcp", "rdma", "tls", "etcd")
+MONITORING = TOP / "monitoring"
 ENGINES = (
     TOP / "engines" / "llm-d" / "volume.yaml",
     TOP / "engines" / "kserve" / "volume.yaml",

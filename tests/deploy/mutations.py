@@ -8,6 +8,7 @@ from typing import Any
 from manifests import Object, pods_of
 
 TCP, GROUP, LLMD = "overlay tcp", "rbg", "engine llm-d"
+MONITORING = "monitoring"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,10 @@ def _container(objects: list[Object], pod: str, index: int = 0) -> Any:
 
 def _env(c: Any, name: str) -> Any:
     return next(e for e in c["env"] if e["name"] == name)
+
+
+def _kind(objects: list[Object], kind: str) -> Any:
+    return next(o for o in objects if o["kind"] == kind)
 
 
 def _rename(d: Any, old: str, new: str) -> None:
@@ -206,4 +211,20 @@ MUTATIONS = [
         "a volume outside of the mount", LLMD,
         lambda o: _set(o[0]["spec"]["hostPath"], path="/var/lib/kvpool/pool"),
         "not inside of the mount"),
+    Mutation(
+        "a monitor of a port that no Service has", MONITORING,
+        lambda o: _set(_kind(o, "ServiceMonitor")["spec"]["endpoints"][0], port="http"),
+        "nothing listens at ['http']"),
+    Mutation(
+        "a monitor of another port than the admin address", MONITORING,
+        lambda o: _set(_kind(o, "PodMonitor")["spec"]["podMetricsEndpoints"][0]
+            ["relabelings"][1], replacement="$1:7072"), "nothing listens at"),
+    Mutation(
+        "a monitor of pods that are not there", MONITORING,
+        lambda o: _set(_kind(o, "PodMonitor")["spec"]["selector"]["matchLabels"],
+            **{"kvpool.io/role": "nodes"}), "PodMonitor kvpool-node selects nothing"),
+    Mutation(
+        "a misspelt field of a monitor", MONITORING,
+        lambda o: _rename(_kind(o, "PodMonitor")["spec"], "podMetricsEndpoints",
+            "podMetricEndpoints"), "podMetricEndpoints"),
 ]  # fmt: skip

@@ -395,6 +395,39 @@ def _policy_rules(objects: list[Object]) -> Iterator[str]:
                 yield f"{at}: no pod has port {r['port']}"
 
 
+def _monitor_rules(objects: list[Object]) -> Iterator[str]:
+    """A monitor selects what is there, and asks where it listens."""
+    for o in objects:
+        if o["kind"] not in ("ServiceMonitor", "PodMonitor"):
+            continue
+        at = f"{o['kind']} {o['metadata']['name']}"
+        labels = o["spec"]["selector"]["matchLabels"].items()
+        if o["kind"] == "ServiceMonitor":
+            met = [
+                s for s in objects
+                if s["kind"] == "Service" and labels <= s["metadata"]["labels"].items()
+            ]  # fmt: skip
+            ports = {q["name"] for s in met for q in s["spec"]["ports"]}
+            wrong = {e["port"] for e in o["spec"]["endpoints"]} - ports
+        else:
+            pods = [p for p in pods_of(objects) if labels <= p.labels.items()]
+            met = [p.name for p in pods]
+            found = [r for e in o["spec"]["podMetricsEndpoints"] for r in e["relabelings"]]
+            names = {r["regex"] for r in found if r["action"] == "keep"}
+            listens = {
+                _port(v) for p in pods for c in p.containers() if c["name"] in names
+                for n, v in env_of(c).items() if n == "KVPOOL_ADMIN"
+            }  # fmt: skip
+            wrong = {
+                _port(r["replacement"]) for r in found
+                if r.get("targetLabel") == "__address__"
+            } - listens  # fmt: skip
+        if not met:
+            yield f"{at} selects nothing"
+        elif wrong:
+            yield f"{at}: nothing listens at {sorted(wrong)}"
+
+
 def check(objects: list[Object], programs: Programs) -> list[str]:
     """What is wrong with objects that belong together."""
     found = []
@@ -412,5 +445,6 @@ def check(objects: list[Object], programs: Programs) -> list[str]:
         start_order([p for p in pods if set(p.dependencies) <= names])
     except ValueError as e:
         found.append(str(e))
-    found += list(_volume_rules(objects)) + list(_policy_rules(objects))
+    for rules in (_volume_rules, _policy_rules, _monitor_rules):
+        found += list(rules(objects))
     return found

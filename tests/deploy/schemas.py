@@ -49,11 +49,59 @@ def _rbg() -> Any:
     return schema
 
 
+def _object(required: list[str], **properties: Any) -> Any:
+    return {
+        "type": "object",
+        "required": required,
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_LABELS = {"type": "object", "additionalProperties": _TEXT}
+
+
+def _monitor(endpoints: str) -> Any:
+    """What monitoring/ uses of ServiceMonitor and PodMonitor, as in the definitions of
+    prometheus-operator (monitoring.coreos.com/v1)."""
+    relabeling = _object(
+        ["action"],
+        action={"enum": ["keep", "drop", "replace", "labeldrop", "labelkeep"]},
+        sourceLabels=_TEXTS,
+        regex=_TEXT,
+        replacement=_TEXT,
+        targetLabel=_TEXT,
+    )
+    endpoint = _object(
+        [],
+        port=_TEXT,
+        path=_TEXT,
+        interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"},
+        relabelings={"type": "array", "items": relabeling},
+    )
+    spec = _object(
+        ["selector", endpoints],
+        selector=_object(["matchLabels"], matchLabels=_LABELS),
+        **{endpoints: {"type": "array", "items": endpoint, "minItems": 1}},
+    )
+    return _object(
+        ["apiVersion", "kind", "metadata", "spec"],
+        apiVersion=_TEXT,
+        kind=_TEXT,
+        metadata=_object(["name"], name=_TEXT, namespace=_TEXT, labels=_LABELS),
+        spec=spec,
+    )
+
+
 class Schemas:
     def __init__(self) -> None:
         kube = _read("kubernetes.json.gz")
         self._known: dict[str, Any] = {
-            "workloads.x-k8s.io/v1alpha2/RoleBasedGroup": _rbg()
+            "workloads.x-k8s.io/v1alpha2/RoleBasedGroup": _rbg(),
+            "monitoring.coreos.com/v1/ServiceMonitor": _monitor("endpoints"),
+            "monitoring.coreos.com/v1/PodMonitor": _monitor("podMetricsEndpoints"),
         }
         for kind, name in kube["kinds"].items():
             self._known[kind] = {"$ref": f"#/$defs/{name}", "$defs": kube["$defs"]}
@@ -82,7 +130,8 @@ def validate_elsewhere(objects: list[Object]) -> list[str] | None:
         return None
     found = []
     for o in objects:
-        if "x-k8s.io" in o["apiVersion"] or "cert-manager" in o["apiVersion"]:
+        group = o["apiVersion"].split("/")[0]
+        if group.endswith(("x-k8s.io", "cert-manager.io", "coreos.com")):
             continue
         try:
             kubernetes_validate.validate(o, "1.34", strict=True)
