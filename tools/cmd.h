@@ -27,6 +27,7 @@ int cmd_stat(int argc, char **argv);
 int cmd_fault(int argc, char **argv);
 int cmd_drain(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 int cmd_healthz(int argc, char **argv);
 int cmd_mountpoint(int argc, char **argv);
 int cmd_certs(int argc, char **argv);
@@ -62,6 +63,9 @@ extern const char *cmd_tls_dir;
  * if it is not the first. 0 or -errno, printed.
  */
 int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json);
+/* The same for a page that is no JSON; *ret_text is the caller's to free. */
+int cmd_get_text(struct pool_hostport *admin, const char *page,
+		 char **ret_text);
 /* The same for a page of which only the status matters: 0 if it is 200. */
 int cmd_check(struct pool_hostport *admin, const char *page);
 /* cmd_get with POST. */
@@ -74,6 +78,12 @@ int cmd_post(struct pool_hostport *admin, const char *page, json_t **ret_json);
  */
 int cmd_get_objects(struct pool_hostport *admin, const char *prefix,
 		    char **token, json_t **ret_json, json_t **ret_rows);
+
+/* ---- doctor (cmd_doctor.c) ---- */
+
+/* Prints in a line how many findings `kvpool doctor` has about the daemon, and
+ * of what; nothing if there are none or the daemon does not answer. */
+void cmd_doctor_brief(struct pool_hostport *admin, FILE *out);
 
 /* ---- printing (cmd_print.c) ---- */
 

@@ -498,6 +498,16 @@ static bool is_pool(const char *option, const char *dir)
 	return false;
 }
 
+/* What is wrong with the node or its machine: figures are read with it. */
+static void say_what_costs(const char *mount)
+{
+	struct pool_hostport admin = { 0 };
+
+	cmd_mount_admin(mount, &admin);
+	if (admin.host[0])
+		cmd_doctor_brief(&admin, stderr);
+}
+
 int cmd_bench(int argc, char **argv)
 {
 	struct bench b = { .rounds = 9, .socket_fd = -1 };
@@ -582,5 +592,6 @@ int cmd_bench(int argc, char **argv)
 		print_table(&rep);
 	if (rc < 0)
 		fprintf(stderr, "kvpool bench: stopped: %s\n", strerror(-rc));
+	say_what_costs(b.mount);
 	return rc < 0;
 }

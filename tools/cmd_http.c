@@ -267,10 +267,15 @@ static CURLcode fetch_from(const struct pool_hostport *hp, const char *page,
 	return fetch(url, NULL, post, a);
 }
 
-/* Prints errors, except -ECONNREFUSED: no daemon listens there. ret_json NULL:
- * the answer need not be JSON. */
+/* What is wanted of an answer; at most one of both is not NULL. */
+struct wanted {
+	json_t **json;
+	char **text;
+};
+
+/* Prints errors, except -ECONNREFUSED: no daemon listens there. */
 static int get(const struct pool_hostport *hp, const char *page, bool post,
-	       json_t **ret_json)
+	       struct wanted to)
 {
 	struct answer a = { .host = hp->host };
 	char url[8192];
@@ -288,10 +293,14 @@ static int get(const struct pool_hostport *hp, const char *page, bool post,
 		rc = -EREMOTEIO;
 	} else if (a.status != 200) {
 		rc = print_refusal(url, &a);
-	} else if (ret_json) {
+	} else if (to.text) {
+		*to.text = a.text ? a.text : strdup("");
+		a.text = NULL;
+		rc = *to.text ? 0 : -ENOMEM;
+	} else if (to.json) {
 		json = json_loads(a.text ? a.text : "", 0, NULL);
 		if (json) {
-			*ret_json = json;
+			*to.json = json;
 		} else {
 			fprintf(stderr,
 				"kvpool: %s: the answer is no JSON; is this a "
@@ -305,9 +314,9 @@ static int get(const struct pool_hostport *hp, const char *page, bool post,
 }
 
 static int get_given(const struct pool_hostport *admin, const char *page,
-		     bool post, json_t **ret_json)
+		     bool post, struct wanted to)
 {
-	int rc = get(admin, page, post, ret_json);
+	int rc = get(admin, page, post, to);
 
 	if (rc == -ECONNREFUSED)
 		fprintf(stderr, "kvpool: nobody answers at %s:%u\n",
@@ -316,18 +325,18 @@ static int get_given(const struct pool_hostport *admin, const char *page,
 }
 
 static int ask(struct pool_hostport *admin, const char *page, bool post,
-	       json_t **ret_json)
+	       struct wanted to)
 {
 	struct pool_hostport hp;
 	int rc;
 
 	if (admin->host[0])
-		return get_given(admin, page, post, ret_json);
+		return get_given(admin, page, post, to);
 	pool_parse_hostport(CMD_NODE_ADMIN, 0, &hp);
-	rc = get(&hp, page, post, ret_json);
+	rc = get(&hp, page, post, to);
 	if (rc == -ECONNREFUSED) {
 		pool_parse_hostport(CMD_MASTER_ADMIN, 0, &hp);
-		rc = get(&hp, page, post, ret_json);
+		rc = get(&hp, page, post, to);
 		if (!rc)
 			fprintf(stderr,
 				"kvpool: no node at " CMD_NODE_ADMIN
@@ -346,17 +355,22 @@ static int ask(struct pool_hostport *admin, const char *page, bool post,
 
 int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json)
 {
-	return ask(admin, page, false, ret_json);
+	return ask(admin, page, false, (struct wanted){ .json = ret_json });
 }
 
 int cmd_check(struct pool_hostport *admin, const char *page)
 {
-	return ask(admin, page, false, NULL);
+	return ask(admin, page, false, (struct wanted){ 0 });
 }
 
 int cmd_post(struct pool_hostport *admin, const char *page, json_t **ret_json)
 {
-	return ask(admin, page, true, ret_json);
+	return ask(admin, page, true, (struct wanted){ .json = ret_json });
+}
+
+int cmd_get_text(struct pool_hostport *admin, const char *page, char **ret_text)
+{
+	return ask(admin, page, false, (struct wanted){ .text = ret_text });
 }
 
 static char *objects_page(const char *prefix, const char *token)

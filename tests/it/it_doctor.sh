@@ -1,0 +1,79 @@
+#!/bin/bash
+# kvpool doctor on a real node: what it says when something is broken and when it is
+# not, its exit status, and its bundle, in which there are no secrets. (Each check, on
+# machines that are made up: tools_doctor_test.)
+# modes: both
+# limit: 60
+. "$(dirname "$0")/../lib/lib.sh"
+need_fuse
+need jq tar
+
+mkdir "$tmp/no-machine"
+names() { # OPTION...: what was found
+	kvpool doctor --admin "${admin[a]}" --root "$tmp/no-machine" --json "$@" |
+		jq -r '[.findings[].check] | join(" ")'
+}
+
+start_master
+export KVPOOL_UNKNOWN_PASSWORD=do-not-tell-1
+start_node a --name a.do-tell
+unset KVPOOL_UNKNOWN_PASSWORD
+
+echo "== a good node"
+expected=
+[ "$KVTEST_MODE" = passthrough ] || expected=passthrough
+[ "$(names)" = "$expected" ] || fail "found: $(names)"
+status=0
+kvpool doctor --admin "${admin[a]}" --root "$tmp/no-machine" >"$tmp/said" || status=$?
+if [ "$KVTEST_MODE" = passthrough ]; then
+	[ $status = 0 ] || fail "status $status: $(cat "$tmp/said")"
+	grep -q 'nothing costs speed or safety$' "$tmp/said" || fail "$(cat "$tmp/said")"
+else
+	[ $status = 1 ] || fail "status $status: $(cat "$tmp/said")"
+	grep -q '^speed, passthrough: ' "$tmp/said" || fail "$(cat "$tmp/said")"
+	grep -q '^  mend: ' "$tmp/said" || fail "nothing mends it: $(cat "$tmp/said")"
+fi
+
+echo "== this machine, as it is"
+kvpool doctor --admin "${admin[a]}" >"$tmp/said" || [ $? = 1 ] || fail "it failed"
+cat "$tmp/said"
+
+echo "== a bundle: what it has, for whom, and what it has not"
+kvpool doctor --admin "${admin[a]}" --bundle "$tmp/bundle.tar.gz" >/dev/null || :
+[ "$(stat -c %a "$tmp/bundle.tar.gz")" = 600 ] || fail "others may read it"
+mkdir "$tmp/bundle"
+tar -C "$tmp/bundle" -xzf "$tmp/bundle.tar.gz"
+for file in doctor.json api-status api-nodes api-devices metrics proc-meminfo \
+	"proc-${pid[a]}-limits"; do
+	[ -s "$tmp/bundle/$file" ] || fail "no $file: $(ls "$tmp/bundle")"
+done
+grep -rq do-tell "$tmp/bundle" || fail "grep finds nothing in it"
+! grep -rl 'do-not-tell\|PRIVATE KEY' "$tmp/bundle" || fail "a secret is in it"
+! ls -d /tmp/kvpool-bundle.* 2>/dev/null || fail "it left files"
+! kvpool doctor --admin "${admin[a]}" --bundle "$tmp/none/b" >/dev/null 2>"$tmp/said" ||
+	fail "a bundle in no directory"
+grep -q -- "--bundle $tmp/none/b: " "$tmp/said" || fail "it says $(cat "$tmp/said")"
+
+echo "== kvpool bench ends with it"
+kvpool bench --mount "${mount[a]}" --only access_hit --rounds 1 >/dev/null 2>"$tmp/said" ||
+	fail "$(cat "$tmp/said")"
+if kvpool doctor --admin "${admin[a]}" --json >"$tmp/found"; then
+	! grep -q 'kvpool doctor' "$tmp/said" || fail "it says $(cat "$tmp/said")"
+else
+	grep -qx "kvpool doctor finds $(jq -r '.findings | "\(length): " +
+		(map(.check) | join(" "))' "$tmp/found")" "$tmp/said" ||
+		fail "it says $(cat "$tmp/said")"
+fi
+
+echo "== not a node, and nobody"
+! kvpool doctor --admin "${admin[master]}" 2>"$tmp/said" || fail "a master is a node"
+grep -q 'this is a master; accepted: --admin HOST:PORT of a node' "$tmp/said" ||
+	fail "it says $(cat "$tmp/said")"
+free_port
+! kvpool doctor --admin "127.0.0.1:$port" 2>/dev/null || fail "nobody answers well"
+
+echo "== without its master"
+stop master
+cut_off() { [[ " $(names) " = *" master "* ]]; }
+wait_until 10 cut_off
+pass
