@@ -230,6 +230,13 @@ $(OBJ)/commit.h: FORCE
 $(OBJ)/pool/client/api.o: $(OBJ)/commit.h
 .PHONY: FORCE
 
+# The web page, as the bytes of an array.
+WEB := $(patsubst daemon/%,$(OBJ)/%.h,$(wildcard daemon/web/*))
+$(WEB): $(OBJ)/%.h: daemon/%
+	@mkdir -p $(@D)
+	od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g' >$@
+$(OBJ)/daemon/web.o: $(WEB)
+
 # Generated code is not held to our warnings.
 $(PB).o: $(PB).c
 	$(CC) -I$(OBJ) $(KV_CPPFLAGS) -std=gnu11 -fPIC $(HARDEN) $(CFLAGS) -w -c -o $@ $<

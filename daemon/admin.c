@@ -34,6 +34,12 @@
 #define OTHER_ROLE                                                     \
 	"not with this certificate; accepted: one of role admin "      \
 	"(kvpool certs issue --role admin)"
+/* Of files: what a browser may load, run, send and be framed by. */
+#define FILES_POLICY                                                     \
+	"default-src 'none'; script-src 'self'; style-src 'self'; "      \
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; "      \
+	"frame-ancestors 'none'; require-trusted-types-for 'script'; "   \
+	"trusted-types 'none'"
 
 struct daemon_admin {
 	struct daemon_admin_opts opts;
@@ -52,12 +58,16 @@ struct daemon_admin {
 
 /* ---- answers ---- */
 
-/* allow: NULL, or the value of the header Allow. */
-static enum MHD_Result reply_allow(struct MHD_Connection *conn,
-				   unsigned int status, const char *type,
-				   char *text, size_t len,
-				   enum MHD_ResponseMemoryMode mode,
-				   const char *allow)
+struct reply_header {
+	const char *name, *value; /* name NULL ends a list */
+};
+
+/* more: further headers, or NULL. */
+static enum MHD_Result reply_with(struct MHD_Connection *conn,
+				  unsigned int status, const char *type,
+				  char *text, size_t len,
+				  enum MHD_ResponseMemoryMode mode,
+				  const struct reply_header *more)
 {
 	struct MHD_Response *r;
 	enum MHD_Result ok;
@@ -74,8 +84,8 @@ static enum MHD_Result reply_allow(struct MHD_Connection *conn,
 	if (ok == MHD_YES)
 		ok = MHD_add_response_header(r, "X-Content-Type-Options",
 					     "nosniff");
-	if (ok == MHD_YES && allow)
-		ok = MHD_add_response_header(r, "Allow", allow);
+	for (; ok == MHD_YES && more && more->name; more++)
+		ok = MHD_add_response_header(r, more->name, more->value);
 	if (ok == MHD_YES)
 		ok = MHD_queue_response(conn, status, r);
 	MHD_destroy_response(r);
@@ -86,7 +96,7 @@ static enum MHD_Result reply(struct MHD_Connection *conn, unsigned int status,
 			     const char *type, char *text, size_t len,
 			     enum MHD_ResponseMemoryMode mode)
 {
-	return reply_allow(conn, status, type, text, len, mode, NULL);
+	return reply_with(conn, status, type, text, len, mode, NULL);
 }
 
 /* text must be constant: it is read after this returns. */
@@ -114,11 +124,14 @@ static enum MHD_Result reply_line(struct MHD_Connection *conn,
 static enum MHD_Result reply_method(struct MHD_Connection *conn, bool post)
 {
 	static const char text[] = "this method does not apply here\n";
+	const struct reply_header allow[] = {
+		{ "Allow", post ? "GET, HEAD, POST" : "GET, HEAD" },
+		{ NULL, NULL },
+	};
 
-	return reply_allow(conn, MHD_HTTP_METHOD_NOT_ALLOWED,
-			   "text/plain; charset=utf-8", (char *)(uintptr_t)text,
-			   sizeof(text) - 1, MHD_RESPMEM_PERSISTENT,
-			   post ? "GET, HEAD, POST" : "GET, HEAD");
+	return reply_with(conn, MHD_HTTP_METHOD_NOT_ALLOWED,
+			  "text/plain; charset=utf-8", (char *)(uintptr_t)text,
+			  sizeof(text) - 1, MHD_RESPMEM_PERSISTENT, allow);
 }
 
 /* Consumes the reference to the JSON. */
@@ -244,7 +257,21 @@ static enum MHD_Result reply_page(struct daemon_admin *a,
 	return reply_json(conn, status, json);
 }
 
-/* "/": the list of pages. */
+/* The files are constant, so no copy is made. */
+static enum MHD_Result reply_file(struct MHD_Connection *conn,
+				  const struct daemon_admin_file *f)
+{
+	static const struct reply_header headers[] = {
+		{ "Content-Security-Policy", FILES_POLICY },
+		{ "Referrer-Policy", "no-referrer" },
+		{ NULL, NULL },
+	};
+
+	return reply_with(conn, 200, f->type, (char *)(uintptr_t)f->data,
+			  f->len, MHD_RESPMEM_PERSISTENT, headers);
+}
+
+/* The list of pages. */
 static enum MHD_Result reply_contents(struct daemon_admin *a,
 				      struct MHD_Connection *conn)
 {
@@ -255,7 +282,7 @@ static enum MHD_Result reply_contents(struct daemon_admin *a,
 
 	if (!f)
 		return reply_text(conn, 500, "out of memory\n");
-	fputs("/healthz\n/readyz\n/metrics\n", f);
+	fputs("/healthz\n/readyz\n/metrics\n/api\n", f);
 	for (; p && p->path; p++)
 		fprintf(f, "%s\n", p->path);
 	if (fclose(f)) {
@@ -431,10 +458,21 @@ static const struct daemon_admin_page *find_page(const struct daemon_admin *a,
 	return p && p->path ? p : NULL;
 }
 
+static const struct daemon_admin_file *find_file(const struct daemon_admin *a,
+						 const char *path)
+{
+	const struct daemon_admin_file *f = a->opts.files;
+
+	while (f && f->path && strcmp(path, f->path) != 0)
+		f++;
+	return f && f->path ? f : NULL;
+}
+
 static enum MHD_Result route(struct daemon_admin *a,
 			     struct MHD_Connection *conn, const char *path)
 {
 	const struct daemon_admin_page *p = find_page(a, path);
+	const struct daemon_admin_file *f = find_file(a, path);
 	const char *refused;
 
 	if (strcmp(path, "/healthz") == 0)
@@ -443,10 +481,12 @@ static enum MHD_Result route(struct daemon_admin *a,
 		return reply_ready(a, conn);
 	if (strcmp(path, "/metrics") == 0)
 		return reply_metrics(a, conn);
-	if (strcmp(path, "/") == 0)
+	if (f)
+		return reply_file(conn, f);
+	if (strcmp(path, "/") == 0 || strcmp(path, "/api") == 0)
 		return reply_contents(a, conn);
 	if (!p)
-		return reply_text(conn, 404, "no such page; / lists them\n");
+		return reply_text(conn, 404, "no such page; /api lists them\n");
 	refused = get_refused(a, p, conn);
 	return refused ? refuse(a, conn, refused) :
 			 reply_page(a, p->fn, p->params, conn);

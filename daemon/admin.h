@@ -15,6 +15,9 @@
  * any role may GET, only an admin may POST and see the pages of faults. A peer
  * whose certificate is limited to directories does not get the pages of names.
  *
+ * Files (a web page) are part of the program, and so the same for everybody who
+ * may connect. A browser runs and loads nothing but them.
+ *
  * The same pages are served on a Unix socket (daemon/admin_socket.h), to root
  * and this process's user only; Host and address are not checked there.
  *
@@ -63,6 +66,14 @@ struct daemon_admin_page {
 	bool admin; /* with TLS, GET is for admins only, too */
 };
 
+/* A file that is served as it is. */
+struct daemon_admin_file {
+	const char *path; /* "/app.js"; NULL ends the table */
+	const char *type; /* Content-Type */
+	const unsigned char *data;
+	size_t len;
+};
+
 struct daemon_admin_opts {
 	uv_loop_t *loop;
 	struct pool_hostport listen; /* port 0: any */
@@ -70,6 +81,9 @@ struct daemon_admin_opts {
 			  if open fails */
 	struct pool_metrics *metrics; /* borrows; outlives the admin */
 	const struct daemon_admin_page *pages; /* borrows */
+	/* Borrows; NULL: none. Without a file "/", that is the list of pages;
+	 * /api always is. */
+	const struct daemon_admin_file *files;
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */
 	bool insecure; /* --insecure */

@@ -24,6 +24,7 @@
 #include "daemon/privileges.h"
 #include "daemon/program.h"
 #include "daemon/run_dir.h"
+#include "daemon/web.h"
 #include "master/ha.h"
 #include "master/server.h"
 #include "pool/base/log.h"
@@ -401,6 +402,7 @@ static int start_admin(struct program *p)
 		.listen = conf.admin,
 		.metrics = p->base.metrics,
 		.pages = pages,
+		.files = daemon_web_files,
 		.arg = p,
 		.ready = is_ready,
 		.insecure = conf.insecure,
