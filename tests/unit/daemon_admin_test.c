@@ -423,6 +423,7 @@ static void the_root_lists_the_pages(void **state)
 	assert_int_equal(r->status, 200);
 	assert_non_null(strstr(r->body, "/metrics\n"));
 	assert_non_null(strstr(r->body, "/api/echo\n"));
+	assert_non_null(strstr(get("/api")->body, "/api/echo\n"));
 }
 
 static void other_paths_are_not_found(void **state)
@@ -430,7 +431,7 @@ static void other_paths_are_not_found(void **state)
 	(void)state;
 	assert_int_equal(get("/nothing")->status, 404);
 	assert_int_equal(get("/api/echo/")->status, 404);
-	assert_int_equal(get("/api")->status, 404);
+	assert_int_equal(get("/api/")->status, 404);
 }
 
 static void head_has_the_length_and_no_body(void **state)
