@@ -14,6 +14,7 @@ static const struct subcommand {
 	{ "down", cmd_down, "stop the node that serves a mount" },
 	{ "status", cmd_status, "show the state of a node or of the master" },
 	{ "nodes", cmd_nodes, "list the nodes of the pool" },
+	{ "top", cmd_top, "show the nodes of the pool, again and again" },
 	{ "devices", cmd_devices, "list RDMA devices" },
 	{ "ls", cmd_ls, "list objects" },
 	{ "stat", cmd_stat, "show one object" },

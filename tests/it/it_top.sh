@@ -1,0 +1,120 @@
+#!/bin/bash
+# kvpool top of a real pool: its frames, and on a terminal its keys, a daemon that ends,
+# and the terminal afterwards. (Frames of figures that are made up: tools_top_test.)
+# modes: passthrough
+# limit: 60
+. "$(dirname "$0")/../lib/lib.sh"
+need_fuse
+need python3
+
+start_master --heartbeat 500ms
+for n in a b; do
+	start_node $n --store-size 64M --no-fd-passing
+done
+head -c 8M /dev/zero >"${mount[b]}/zeros"
+sync "${mount[b]}"
+master=${admin[master]}
+used() { # NODE: of the first frame
+	kvpool top -b -n 1 --admin "$master" | awk -v n="$1.$$" '$1 == n { print $3 }'
+}
+is_used() { [ "$(used "$1")" = "$2" ]; }
+
+echo "== frames for programs"
+wait_until 10 is_used b 12.5
+is_used a 0.0 || fail "a: $(used a)"
+kvpool top -b -n 2 -d 100ms -o used --admin "$master" >"$tmp/said"
+[ "$(grep -c '^kvpool top - .* 2 of 2 nodes alive$' "$tmp/said")" = 2 ] || fail "$(cat "$tmp/said")"
+[ "$(grep -cx 'Repair: 0 short of copies, 0 in flight, 0 B left, 0 B/s' "$tmp/said")" = 2 ] ||
+	fail "$(cat "$tmp/said")"
+[ "$(grep -oE "^[ab]\.$$ " "$tmp/said" | xargs)" = "b.$$ a.$$ b.$$ a.$$" ] ||
+	fail "the order: $(cat "$tmp/said")"
+! grep -qP '[^\n -~]|.{81}' "$tmp/said" || fail "more than text of 80 columns"
+kvpool top --batch --count 1 --admin "${admin[a]}" >"$tmp/said"
+grep -qx 'This node: [0-9]* look-ups, % hits .*' "$tmp/said" || fail "$(cat "$tmp/said")"
+
+echo "== wrong use"
+refused() { # TEXT OPTION...
+	local text=$1 status=0
+	shift
+	kvpool top "$@" </dev/null >/dev/null 2>"$tmp/said" || status=$?
+	[ $status != 0 ] || fail "$* was accepted"
+	grep -qF -- "$text" "$tmp/said" || fail "$*: $(cat "$tmp/said")"
+}
+refused 'no terminal; accepted: a terminal, or -b' --admin "$master"
+refused 'accepted: one of name|used|kept|size|objects|sent' -b -n 1 -o cpu
+refused '"more" given' -b more
+refused --delay -b -d 1ms
+refused 127.0.0.1:1 -b --admin 127.0.0.1:1
+
+echo "== on a terminal"
+cat >"$tmp/terminal.py" <<'PY'
+import fcntl, os, pty, re, select, signal, struct, subprocess, sys, termios, time
+
+admin, master_pid = sys.argv[1], int(sys.argv[2])
+
+
+class Terminal:
+    def __init__(self, *options):
+        self.end, child = pty.openpty()
+        fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.child = child
+        self.before = termios.tcgetattr(child)
+        self.said = ""
+        self.process = subprocess.Popen(["kvpool", "top", "--admin", admin, *options],
+                                        stdin=child, stdout=child, stderr=child)
+
+    def until(self, pattern):
+        end = time.monotonic() + 20
+        while not re.search(pattern, self.said, re.S):
+            if time.monotonic() > end:
+                sys.exit(f"never said: {pattern}\nbut: {self.said!r}")
+            if select.select([self.end], [], [], 0.1)[0]:
+                self.said += os.read(self.end, 65536).decode()
+        self.said = self.said[re.search(pattern, self.said, re.S).end():]
+
+    def press(self, keys):
+        os.write(self.end, keys.encode())
+
+    def over(self, status):
+        got = self.process.wait(20)
+        if got != status:
+            sys.exit(f"it ended with {got}, not {status}")
+        if termios.tcgetattr(self.child) != self.before:
+            sys.exit("the terminal is not as it was")
+        self.until(re.escape("\x1b[?1049l"))
+
+
+t = Terminal("-d", "1h")
+t.until(re.escape("\x1b[?1049h\x1b[H") + r"kvpool top - .*\na\..*\nb\..*q ends; order")
+t.press("u")
+t.until(r"kvpool top - .*\nb\..*\na\..*q ends")
+t.press("R")
+t.until(r"kvpool top - .*\na\..*\nb\..*q ends")
+fcntl.ioctl(t.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+t.process.send_signal(signal.SIGWINCH)
+t.until(r"NODE {50,}STATE.*q ends")
+t.press("q")
+t.over(0)
+
+t = Terminal("-n", "2", "-d", "100ms")
+t.until("q ends.*q ends")
+t.over(0)
+
+t = Terminal("-d", "1h")
+t.until("q ends")
+t.process.terminate()
+t.over(128 + signal.SIGTERM)
+
+t = Terminal("-d", "100ms")
+t.until("q ends")
+os.kill(master_pid, signal.SIGKILL)
+t.until("kvpool: [^\n]*" + re.escape(admin))
+t.press("n")  # the frame is still there
+t.until(r"2 of 2 nodes alive.*\na\..*q ends")
+t.press("q")
+t.over(0)
+PY
+python3 "$tmp/terminal.py" "$master" "${pid[master]}" || fail "on a terminal"
+wait "${pid[master]}" 2>/dev/null || :
+unset "pid[master]"
+pass

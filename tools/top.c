@@ -1,0 +1,324 @@
+/* Frames of kvpool top; tools/top.h has the contract. */
+#include "tools/top.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool/base/parse.h"
+
+/* NODE takes what these columns, with a blank before each, leave. */
+#define COLUMNS "%-9.9s %5s %5s %10s %9s %4s %4s %10s"
+#define COLUMNS_WIDTH 64u
+#define TAIL 6 /* characters of a long name's end that are shown */
+
+/* ---- a sample ---- */
+
+static uint64_t figure(const json_t *object, const char *name)
+{
+	json_int_t v = json_integer_value(json_object_get(object, name));
+
+	return v > 0 ? (uint64_t)v : 0;
+}
+
+static bool is_true(const json_t *object, const char *name)
+{
+	return json_is_true(json_object_get(object, name));
+}
+
+static void copy_text(char *to, size_t cap, const json_t *object,
+		      const char *name)
+{
+	const char *text = json_string_value(json_object_get(object, name));
+
+	snprintf(to, cap, "%s", text ? text : "?");
+	for (char *p = to; *p; p++)
+		if (*p < ' ' || *p > '~')
+			*p = '?';
+}
+
+static void fill_row(struct top_row *r, const json_t *node)
+{
+	unsigned long percent;
+
+	memset(r, 0, sizeof(*r));
+	copy_text(r->name, sizeof(r->name), node, "name");
+	copy_text(r->state, sizeof(r->state), node, "state");
+	if (strncmp(r->state, "draining ", 9) == 0) { /* "draining 12 %" */
+		percent = strtoul(r->state + 9, NULL, 10);
+		snprintf(r->state, sizeof(r->state), "drain %lu%%",
+			 percent < 99 ? percent : 99);
+	}
+	r->index = figure(node, "index");
+	r->is_store = is_true(node, "is_store");
+	r->capacity = figure(node, "capacity");
+	r->used = figure(node, "used");
+	if (r->used > r->capacity)
+		r->used = r->capacity;
+	r->evictable = figure(node, "evictable");
+	if (r->evictable > r->used)
+		r->evictable = r->used;
+	r->objects = figure(node, "objects");
+	r->coming = figure(node, "copies_coming");
+	r->leaving = figure(node, "copies_leaving");
+	r->sent = figure(node, "sent_bytes");
+}
+
+static int by_index(const void *a, const void *b)
+{
+	const struct top_row *x = a, *y = b;
+
+	return (x->index > y->index) - (x->index < y->index);
+}
+
+/* A counter that has started again gives no rate. */
+static void set_rate(struct top_row *r, const struct top *before,
+		     uint64_t elapsed_ms)
+{
+	const struct top_row *old =
+		before->nrows ? bsearch(r, before->rows, before->nrows,
+					sizeof(*r), by_index) :
+				NULL;
+
+	if (old && r->sent > old->sent && elapsed_ms)
+		r->sent_per_s = (uint64_t)((double)(r->sent - old->sent) *
+					   1000 / (double)elapsed_ms);
+}
+
+int top_take(struct top *t, json_t *status, const json_t *nodes,
+	     uint64_t now_ms)
+{
+	size_t all = json_array_size(nodes);
+	unsigned int n = all < TOP_ROWS_MAX ? (unsigned int)all : TOP_ROWS_MAX;
+	struct top_row *rows = calloc(n ? n : 1, sizeof(*rows));
+
+	if (!rows)
+		return -ENOMEM;
+	if (t->at_ms)
+		qsort(t->rows, t->nrows, sizeof(*rows), by_index);
+	for (unsigned int i = 0; i < n; i++) {
+		fill_row(&rows[i], json_array_get(nodes, i));
+		if (t->at_ms)
+			set_rate(&rows[i], t, now_ms - t->at_ms);
+	}
+	free(t->rows);
+	json_decref(t->status);
+	t->rows = rows;
+	t->nrows = n;
+	t->more = (unsigned int)(all - n);
+	t->status = json_incref(status);
+	t->rates = t->at_ms != 0;
+	t->at_ms = now_ms;
+	return 0;
+}
+
+void top_fini(struct top *t)
+{
+	free(t->rows);
+	json_decref(t->status);
+	memset(t, 0, sizeof(*t));
+}
+
+/* ---- the order ---- */
+
+/* In per mille; a node without a store has none of it used. */
+static uint64_t share(uint64_t part, uint64_t whole)
+{
+	return whole ? (uint64_t)((double)part * 1000 / (double)whole) : 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct top_row *x = a, *y = b;
+	int c = strcmp(x->name, y->name);
+
+	return c ? c : by_index(a, b);
+}
+
+/* Figures: the largest first. */
+static int largest(uint64_t x, uint64_t y, const void *a, const void *b)
+{
+	return x == y ? by_name(a, b) : x < y ? 1 : -1;
+}
+
+#define BY(name, figure)                                       \
+	static int by_##name(const void *a, const void *b)     \
+	{                                                      \
+		const struct top_row *x = a, *y = b;           \
+                                                               \
+		return largest(figure(x), figure(y), a, b);    \
+	}
+#define USED(r) share((r)->used, (r)->capacity)
+#define KEPT(r) share((r)->used - (r)->evictable, (r)->capacity)
+#define SIZE(r) ((r)->capacity)
+#define OBJECTS(r) ((r)->objects)
+#define SENT(r) ((r)->sent_per_s)
+BY(used, USED)
+BY(kept, KEPT)
+BY(size, SIZE)
+BY(objects, OBJECTS)
+BY(sent, SENT)
+
+/* As TOP_ORDERS. */
+static const struct order {
+	char key;
+	int (*compare)(const void *a, const void *b);
+} orders[] = {
+	{ 'n', by_name }, { 'u', by_used },    { 'k', by_kept },
+	{ 's', by_size }, { 'o', by_objects }, { 't', by_sent },
+};
+#define NORDERS (sizeof(orders) / sizeof(orders[0]))
+
+bool top_key(struct top *t, char key)
+{
+	for (unsigned int i = 0; i < NORDERS; i++)
+		if (orders[i].key == key)
+			t->order = i;
+	if (key == 'R')
+		t->reverse = !t->reverse;
+	return key != 'q';
+}
+
+static void sort(struct top *t)
+{
+	struct top_row swap;
+
+	qsort(t->rows, t->nrows, sizeof(*t->rows), orders[t->order].compare);
+	for (unsigned int i = 0; t->reverse && i < t->nrows / 2; i++) {
+		swap = t->rows[i];
+		t->rows[i] = t->rows[t->nrows - 1 - i];
+		t->rows[t->nrows - 1 - i] = swap;
+	}
+}
+
+/* ---- a frame ---- */
+
+/* A long name loses its middle. width >= 16, < cap. */
+static void shorten(const char *name, unsigned int width, char *buf, size_t cap)
+{
+	size_t len = strlen(name);
+
+	if (len <= width)
+		snprintf(buf, cap, "%s", name);
+	else
+		snprintf(buf, cap, "%.*s~%s", (int)width - TAIL - 1, name,
+			 name + len - TAIL);
+}
+
+static void percent(uint64_t permille, bool any, char buf[16])
+{
+	if (any)
+		snprintf(buf, 16, "%u.%u", (unsigned int)(permille / 10),
+			 (unsigned int)(permille % 10));
+	else
+		snprintf(buf, 16, "-");
+}
+
+/* At most what its column holds. */
+static void number(uint64_t n, unsigned int max, char buf[16])
+{
+	snprintf(buf, 16, "%u", n < max ? (unsigned int)n : max);
+}
+
+static void print_row(const struct top *t, const struct top_row *r,
+		      unsigned int name_width, FILE *out)
+{
+	char name[sizeof(r->name)], used[16], kept[16], size[16] = "-",
+		sent[16] = "-", objects[16], coming[16], leaving[16];
+	bool any = r->is_store && r->capacity;
+
+	shorten(r->name, name_width, name, sizeof(name));
+	percent(USED(r), any, used);
+	percent(KEPT(r), any, kept);
+	if (any)
+		pool_format_size(r->capacity, size, sizeof(size));
+	if (t->rates)
+		pool_format_size(r->sent_per_s, sent, sizeof(sent));
+	number(r->objects, 999999999, objects);
+	number(r->coming, 9999, coming);
+	number(r->leaving, 9999, leaving);
+	fprintf(out, "%-*s " COLUMNS "\n", (int)name_width, name, r->state,
+		used, kept, size, objects, coming, leaving, sent);
+}
+
+/* The pool as the nodes' figures have it. */
+static void print_pool(const struct top *t, FILE *out)
+{
+	uint64_t used = 0, kept = 0, capacity = 0, sent = 0;
+	char size[16], rate[16] = "-", used_text[16], kept_text[16];
+
+	for (unsigned int i = 0; i < t->nrows; i++) {
+		used += t->rows[i].used;
+		kept += t->rows[i].used - t->rows[i].evictable;
+		capacity += t->rows[i].capacity;
+		sent += t->rows[i].sent_per_s;
+	}
+	percent(share(used, capacity), capacity > 0, used_text);
+	percent(share(kept, capacity), capacity > 0, kept_text);
+	if (t->rates)
+		pool_format_size(sent, rate, sizeof(rate));
+	fprintf(out, "Stores: %s, %% used %s, %% kept %s; sent/s %s\n",
+		pool_format_size(capacity, size, sizeof(size)), used_text,
+		kept_text, rate);
+}
+
+/* A master knows of repair, a node of its own hits. */
+static void print_status(const struct top *t, FILE *out)
+{
+	const json_t *repair = json_object_get(t->status, "repair");
+	uint64_t hits = figure(t->status, "hits"),
+		 lookups = hits + figure(t->status, "misses");
+	char left[16], speed[16], ratio[16];
+
+	if (repair) {
+		fprintf(out, "Repair: %llu short of copies, %llu in flight, "
+			     "%s left, %s/s\n",
+			(unsigned long long)figure(repair, "endangered"),
+			(unsigned long long)figure(repair, "copies_under_way"),
+			pool_format_size(figure(repair, "bytes_left"), left,
+					 sizeof(left)),
+			pool_format_size(figure(repair, "bytes_per_second"),
+					 speed, sizeof(speed)));
+		return;
+	}
+	percent(share(hits, lookups), lookups > 0, ratio);
+	fprintf(out, "This node: %llu look-ups, %% hits %s\n",
+		(unsigned long long)lookups, ratio);
+}
+
+/* Alive: also one that is being drained. */
+static unsigned int count_alive(const struct top *t)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < t->nrows; i++)
+		n += strcmp(t->rows[i].state, "alive") == 0 ||
+		     strncmp(t->rows[i].state, "drain", 5) == 0;
+	return n;
+}
+
+void top_print(struct top *t, const char *clock, const char *address,
+	       unsigned int width, unsigned int height, FILE *out)
+{
+	unsigned int name_width, shown = t->nrows, i;
+
+	if (width < TOP_WIDTH_MIN)
+		width = TOP_WIDTH_MIN;
+	name_width = width - COLUMNS_WIDTH;
+	if (name_width >= sizeof(t->rows->name))
+		name_width = sizeof(t->rows->name) - 1;
+	/* Of the frame, four lines are above the rows, one may be below. */
+	if (height && shown > (height > 6 ? height - 5 : 1))
+		shown = height > 6 ? height - 5 : 1;
+	sort(t);
+	fprintf(out, "kvpool top - %s, %.32s, %u of %u nodes alive\n", clock,
+		address, count_alive(t), t->nrows + t->more);
+	print_pool(t, out);
+	print_status(t, out);
+	fprintf(out, "%-*s " COLUMNS "\n", (int)name_width, "NODE", "STATE",
+		"%USED", "%KEPT", "SIZE", "OBJECTS", "IN", "OUT", "SENT/S");
+	for (i = 0; i < shown; i++)
+		print_row(t, &t->rows[i], name_width, out);
+	if (shown < t->nrows || t->more)
+		fprintf(out, "%u more\n", t->nrows - shown + t->more);
+}
