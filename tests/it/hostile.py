@@ -32,7 +32,10 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
                           sum, slow, silent, or says ENOENT (holders); with figures
                           it says of itself what cannot be; plain: it says that
-                          TLS ends on a lane, which was not asked for
+                          TLS ends on a lane, which was not asked for; buffer: asked
+                          for a lane without TLS, it says there, as anybody on the
+                          path could, what belongs to RDMA, and whether it was "closed"
+                          or "kept"
     master ADDRESS *      listens there, and is no master: sends an empty picture to
                           who connects; says whether it was sent anything
 """
@@ -384,6 +387,18 @@ def until_over(turn=lambda: None, pause=STEP_S):
         turn()
 
 
+def end_of(bare, data):
+    bare.settimeout(3)
+    bare.sendall(data)
+    try:
+        kept = bare.recv(100) != b""
+    except socket.timeout:
+        kept = True
+    except OSError:
+        kept = False
+    return "kept" if kept else "closed"
+
+
 def links(at):
     down = packed((1, 4), (2, 1), (4, b"hostile"))
     gone = packed((4, 1))
@@ -392,16 +407,7 @@ def links(at):
         s.sendall(hello(lane=9, plain=1))
         if not answer(s)[2].endswith(b"\x20\x01"):
             raise EOFError("the lane did not end TLS")
-        bare = socket.socket(fileno=os.dup(s.fileno()))
-        bare.settimeout(3)
-        bare.sendall(frame(kind, payload))
-        try:
-            kept = bare.recv(100) != b""
-        except socket.timeout:
-            kept = True
-        except OSError:
-            kept = False
-        say(name, "kept" if kept else "closed")
+        say(name, end_of(socket.socket(fileno=os.dup(s.fileno())), frame(kind, payload)))
 
 
 class Half:
@@ -684,6 +690,8 @@ def liar(master, how):
     here = b"127.0.0.1:%d" % at.getsockname()[1]
     name = b"liar." + how.encode()
     asked = [0]
+    bare = []  # lanes that are plain after HELLO
+    ends = []
 
     def serve(conn):
         try:
@@ -693,7 +701,11 @@ def liar(master, how):
                 kind, req, payload = answer(s)
                 if kind == HELLO:
                     lane = lane_of(payload)
-                    s.sendall(hello(lane=lane, plain=int(how == "plain" and lane > 0)))
+                    ends_tls = lane > 0 and how in ("plain", "buffer")
+                    s.sendall(hello(lane=lane, plain=int(ends_tls)))
+                    if ends_tls and how == "buffer":
+                        bare.append(socket.socket(fileno=os.dup(s.fileno())))
+                        return
                 if kind != GET:
                     continue
                 asked[0] += 1
@@ -715,6 +727,8 @@ def liar(master, how):
                 s.sendall(data[i:i + 1])
                 if over.wait(STEP_S):
                     return
+        elif how == "buffer":  # a GET comes when its lane is up
+            ends.append(end_of(bare.pop(), frame(BUFFER, packed((4, 1)))))
         elif how not in ("silent", "plain"):
             s.sendall(frame(DATA, req=req, bulk=SIZE) + data)
 
@@ -727,7 +741,8 @@ def liar(master, how):
     if how == "figures":
         figures.update(capacity=(1 << 64) - 1, used=(1 << 64) - 2)
     s, epoch = joined(master, **figures)
-    size = {"figures": 1 << 62, "plain": 4 << 20}.get(how, SIZE)  # plain: by a lane
+    # Large ones come by a lane.
+    size = {"figures": 1 << 62, "plain": 4 << 20, "buffer": 4 << 20}.get(how, SIZE)
     s.sendall(frame(OPS, packed((1, packed((1, 0), (2, packed(
         (1, name), (4, size), (5, b"0123456789abcdef"), (6, 0o644)))))), req=1))
     s.settimeout(0.2)
@@ -742,6 +757,8 @@ def liar(master, how):
 
     until_over(turn)
     say("asked", asked[0])
+    for end in ends:
+        say("lane", end)
 
 
 # ---- a master that is not one ----

@@ -110,6 +110,18 @@ python3 "$(dirname "$0")/hostile.py" --tls "$KVTEST_TLS/node" links "${listen[a]
 [ "$(tr '\n' ' ' <"$tmp/links")" = "LINK closed BUFFER closed " ] ||
 	fail "$(cat "$tmp/links")"
 has_metric "${admin[a]}" kvpool_peer_bad_messages_total $((bad + 2))
+bad=$(metric "${admin[b]}" kvpool_peer_bad_messages_total)
+python3 "$(dirname "$0")/hostile.py" --tls "$KVTEST_TLS/node" \
+	liar "${listen[master]}" buffer >"$tmp/liar" &
+liar=$!
+also_kill+=($liar)
+wait_until 10 test -e "${mount[b]}/liar.buffer"
+! cat "${mount[b]}/liar.buffer" >"$tmp/got" 2>&1 || fail "read from who sends no bytes"
+kill $liar
+wait $liar
+lanes=$(grep -c '^lane closed$' "$tmp/liar") || fail "no lane was closed: $(cat "$tmp/liar")"
+! grep 'lane kept' "$tmp/liar" || fail "who dialled the lane keeps it"
+[ "$(metric "${admin[b]}" kvpool_peer_bad_messages_total)" -ge $((bad + lanes)) ]
 
 echo "== what makes no sense is refused"
 refused() { # TEXT OPTION...
