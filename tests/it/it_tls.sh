@@ -10,115 +10,16 @@ need_fuse
 need jq curl cmp openssl ss python3
 
 use_tls
-ca_make "$tmp/foreign"
-for role in node admin; do
-	cert_issue "$tmp/foreign" $role "$tmp/foreign/$role"
-	cert_by_openssl "$KVTEST_TLS/ca" other/$role "$tmp/cluster/$role"
-done
+make_foreign
 # A certificate that another program made is as good.
 rm -r "$KVTEST_TLS/admin"
 cert_by_openssl "$KVTEST_TLS/ca" test/admin "$KVTEST_TLS/admin"
 
 start_master --allow-faults
+has_faults=master
 start_node a
 start_node b
 A=${mount[a]} B=${mount[b]}
-
-# ---- one connection ----
-
-# Connects as a client that accepts any server. $kept: was the connection open a
-# second later; $tmp/got: what came by TLS.
-shake() { # HOST:PORT DIR-OR-"" [OPTION of s_client...]
-	local at=$1 dir=$2 cert=() status=0
-	shift 2
-	[ -z "$dir" ] || cert=(-cert "$dir/tls.crt" -key "$dir/tls.key")
-	# With its input open, s_client ends when the server closes.
-	timeout 1 openssl s_client -connect "$at" -quiet "${cert[@]}" "$@" \
-		< <(sleep 2) >"$tmp/got" 2>"$tmp/said" || status=$?
-	kept=no
-	[ $status != 124 ] || kept=yes
-}
-
-is_refused() { # WHY-IT-SHOULD-BE HOST:PORT DIR [OPTION...]
-	local why=$1
-	shift
-	shake "$@"
-	[ $kept = no ] || fail "$1 of $who accepts $why"
-	[ ! -s "$tmp/got" ] || fail "$1 of $who answers $why: $(head -c 200 "$tmp/got")"
-}
-
-# Bytes as they come, without TLS: nothing but an alert of TLS is answered.
-is_silent() { # HOST:PORT TEXT
-	local first
-	exec {plain}<>"/dev/tcp/${1%:*}/${1##*:}"
-	printf '%b' "$2" >&"$plain" || :
-	timeout 1 cat <&"$plain" >"$tmp/got" 2>/dev/null || :
-	exec {plain}>&-
-	first=$(head -c 1 "$tmp/got" | od -An -tx1 | tr -d ' \n')
-	[ -z "$first" ] || [ "$first" = 15 ] ||
-		fail "$1 of $who answers plain text: $(head -c 200 "$tmp/got")"
-}
-
-# ---- every listening socket ----
-
-check_common() { # HOST:PORT ROLE-THAT-FITS
-	local version
-	is_silent "$1" ''
-	is_silent "$1" 'GET /healthz HTTP/1.0\r\n\r\n'
-	is_silent "$1" 'KVPL\0\0\0\1\0\0\0\0'
-	is_refused "a client without a certificate" "$1" ""
-	is_refused "the certificate of another CA" "$1" "$tmp/foreign/$2"
-	is_refused "the certificate of another cluster" "$1" "$tmp/cluster/$2"
-	# By the server: an old version is offered, and its alert is about that.
-	for version in tls1 tls1_1 tls1_2; do
-		is_refused $version "$1" "$KVTEST_TLS/$2" -$version \
-			-cipher DEFAULT:@SECLEVEL=0
-		grep -q 'alert protocol version' "$tmp/said" ||
-			fail "$1 of $who does not refuse $version: $(cat "$tmp/said")"
-	done
-	shake "$1" "$KVTEST_TLS/$2" -tls1_3
-	[ $kept = yes ] || fail "$1 of $who refuses a $2: $(cat "$tmp/said")"
-}
-
-check_pool_port() { # HOST:PORT
-	local role
-	check_common "$1" node
-	shake "$1" "$KVTEST_TLS/client"
-	[ $kept = yes ] || fail "$1 of $who refuses a client: $(cat "$tmp/said")"
-	for role in admin master; do
-		is_refused "the role $role" "$1" "$KVTEST_TLS/$role"
-	done
-}
-
-status_of() { # ROLE HOST:PORT/PAGE [OPTION of curl...]: the HTTP status
-	local dir=$KVTEST_TLS/$1 url=https://$2
-	shift 2
-	curl -s -o "$tmp/body" -w '%{http_code}' --noproxy '*' --max-time 5 \
-		--cacert "$dir/ca.crt" --cert "$dir/tls.crt" --key "$dir/tls.key" \
-		"$@" "$url" || :
-}
-
-check_admin_port() { # HOST:PORT
-	local role want status
-	check_common "$1" admin
-	for role in master node client admin; do
-		[ "$(status_of $role "$1/metrics")" = 200 ] ||
-			fail "$1 of $who gives a $role no metrics"
-		[ "$(status_of $role "$1/api/objects")" = 200 ] ||
-			fail "$1 of $who gives a $role no names"
-		[ $role != admin ] || continue
-		[ "$(status_of $role "$1/api/faults?clear=yes" -d '')" = 403 ] ||
-			fail "a $role may change $who"
-		[ "$(status_of $role "$1/api/faults")" = 403 ] ||
-			fail "a $role sees the faults of $who"
-	done
-	# Without --allow-faults there is no such page, for an admin either.
-	want=404
-	[ $who != master ] || want=200
-	status=$(status_of admin "$1/api/faults")$(status_of admin "$1/api/faults?clear=yes" -d '')
-	[ "$status" = $want$want ] ||
-		fail "faults of $who for an admin: $status $(cat "$tmp/body")"
-}
 
 is_one_of() { # WORD WORD...
 	local word=$1 other
