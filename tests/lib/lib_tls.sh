@@ -30,11 +30,11 @@ cert_renew() { # CA-DIR OUT DAYS
 
 # As cert_issue, for kvpool://URI, but with the openssl command, as users may do
 # instead of `kvpool certs`.
-cert_by_openssl() { # CA-DIR URI OUT
+cert_by_openssl() { # CA-DIR URI OUT [SUBJECT]
 	local ca=$1 uri=$2 out=$3
 	mkdir -p "$out"
 	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
-		-subj "/CN=$(basename "$out")" -keyout "$out/tls.key" \
+		-subj "${4:-/CN=$(basename "$out")}" -keyout "$out/tls.key" \
 		-out "$out/csr" 2>/dev/null
 	openssl x509 -req -in "$out/csr" -CA "$ca/ca.crt" -CAkey "$ca/ca.key" \
 		-days 2 -out "$out/tls.crt" -extfile <(
@@ -135,12 +135,13 @@ status_of() { # ROLE HOST:PORT/PAGE [OPTION of curl...]: the HTTP status
 }
 
 check_admin_port() { # HOST:PORT
-	local role want status
+	local role want status names=200
 	check_common "$1" admin
+	[ "$(status_of admin "$1/readyz")" = 200 ] || names=503 # a standby
 	for role in master node client admin; do
 		[ "$(status_of $role "$1/metrics")" = 200 ] ||
 			fail "$1 of $who gives a $role no metrics"
-		[ "$(status_of $role "$1/api/objects")" = 200 ] ||
+		[ "$(status_of $role "$1/api/objects")" = "$names" ] ||
 			fail "$1 of $who gives a $role no names"
 		[ $role != admin ] || continue
 		[ "$(status_of $role "$1/api/faults?clear=yes" -d '')" = 403 ] ||
