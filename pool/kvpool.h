@@ -184,6 +184,11 @@ struct kvpool_options {
 	 * only "plain". NULL: the environment variable KVPOOL_BULK, if it is
 	 * set and not empty; else "tls", or "plain" without tls_dir. */
 	const char *bulk;
+	/* With tls_dir: connections of this age are replaced, so that new
+	 * certificates are used in time; 1000 to 31536000000. 0: the
+	 * environment variable KVPOOL_TLS_RENEW ("90s", "1h"), if it is set and
+	 * not empty; else a day. */
+	uint64_t tls_renew_ms;
 };
 
 /*

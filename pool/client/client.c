@@ -513,6 +513,25 @@ static int set_tls(struct kvpool *p, const struct kvpool_options *o)
 	return 0;
 }
 
+/* Before the first connection. */
+static int set_renew(struct kvpool *p, const struct kvpool_options *o)
+{
+	const char *text = getenv("KVPOOL_TLS_RENEW");
+	uint64_t ms = o->tls_renew_ms ? o->tls_renew_ms : POOL_TLS_RENEW_MS;
+
+	if (!p->tls)
+		return 0;
+	if (!o->tls_renew_ms && text && text[0] &&
+	    pool_parse_duration_ms(text, &ms))
+		ms = 0;
+	if (ms < 1000 || ms > 31536000000)
+		return client_fail(-EINVAL, "`tls_renew_ms` (or "
+				   "KVPOOL_TLS_RENEW) must be between 1s and "
+				   "31536000s");
+	pool_tls_set_renew(p->tls, ms);
+	return 0;
+}
+
 static int set_bulk(struct kvpool *p, const struct kvpool_options *o)
 {
 	const char *bulk = o->bulk ? o->bulk : getenv("KVPOOL_BULK");
@@ -535,6 +554,8 @@ static int set_options(struct kvpool *p, const struct kvpool_options *o)
 	char name[64];
 	int err = set_tls(p, o);
 
+	if (!err)
+		err = set_renew(p, o);
 	if (!err)
 		err = set_bulk(p, o);
 	if (!err)

@@ -47,6 +47,10 @@ links_now() { # connections between daemons, as "FROM>TO"
 		grep -E ">($(IFS='|'; echo "${listen[*]}"))\$" | sort
 }
 
+lib_metric() { # KEY NAME
+	awk -v n="$2" '$(NF - 1) == n { v = $NF } END { print v + 0 }' "$tmp/said.$1"
+}
+
 work "$A" 1 "$B" >"$tmp/failures" 2>&1 &
 workers=($!)
 work "$B" 2 "$A" >>"$tmp/failures" 2>&1 &
@@ -55,6 +59,18 @@ also_kill+=("${workers[@]}")
 wait_until 30 worked 3
 links_now >"$tmp/links"
 [ -s "$tmp/links" ]
+# Libraries that get one object all the while: one that stays, and one that is put
+# again and again, of which callers receive each version by connections of their own.
+cp "$tmp/large" "$A/d/stays"
+sync "$A/d"
+declare -A reader
+for key in stays 1.small.1; do
+	KVPOOL_TLS_RENEW=1s LIBRARY_DEBUG=yes LIBRARY_BUFFER=$tmp/lib.$key \
+		library_user "${listen[master]}" d reread $key "$tmp/enough" \
+		>"$tmp/gets.$key" 2>"$tmp/said.$key" &
+	reader[$key]=$!
+	also_kill+=($!)
+done
 
 echo "== links are renewed under load"
 for n in a b; do wait_until 30 has_renewed $n $(($(renewed $n) + 6)); done
@@ -84,6 +100,14 @@ done
 touch "$tmp/enough"
 wait "${workers[@]}"
 [ ! -s "$tmp/failures" ] || fail "$(cat "$tmp/failures")"
+for key in stays 1.small.1; do
+	wait ${reader[$key]} || fail "$key: $(grep -vE ' (debug|info) ' "$tmp/said.$key")"
+	n=$(lib_metric $key kvpool_tls_links_renewed_total)
+	echo "   a library: $(cat "$tmp/gets.$key") of $key; $n links renewed"
+	[ "$n" -ge 6 ] || fail "a library renewed $n links"
+done
+[ "$(lib_metric 1.small.1 kvpool_client_direct_gets_total)" -ge 10 ] ||
+	fail "the caller has not received them itself"
 # Nor had the nodes to repeat one: what was asked on an old link was answered there.
 for n in a b; do
 	has_metric "${admin[$n]}" 'kvpool_peer_fetch_failures_total{reason="connection"}' 0
@@ -102,6 +126,10 @@ grep -vxF "$c_master" "$tmp/same" >"$tmp/old" || :
 [ ! -s "$tmp/old" ] || fail "links that were not renewed: $(cat "$tmp/old")"
 grep -qxF "$c_master" "$tmp/same" || fail "c renewed its link, too"
 [ "$(renewed c)" = 0 ]
+
+! KVPOOL_TLS_RENEW=soon library_user "${listen[master]}" d size stays 2>"$tmp/said" ||
+	fail "KVPOOL_TLS_RENEW=soon is accepted"
+grep 'KVPOOL_TLS_RENEW) must be between 1s and' "$tmp/said"
 
 stop c; stop b; stop a
 stop master

@@ -13,6 +13,7 @@
  *				meanwhile, and until all are in stores
  *	survive FILE		asks for keys and puts, until FILE is there;
  *				then all has to work
+ *	reread KEY FILE		gets KEY until FILE is there; "N gets", all the same
  *
  * In keys \xHH is a byte. Prints results; 0, or 1 and the error on stderr. From
  * the environment: LIBRARY_BUFFER, LIBRARY_RDMA (devices), LIBRARY_LISTEN;
@@ -275,6 +276,28 @@ static int survive(const char *file)
 	return said("put at the end", r);
 }
 
+/* ---- reread ---- */
+
+static int reread(struct kvpool_key k, const char *file)
+{
+	int64_t first = kvpool_get_into(ns, k.data, k.len, mem, MEM / 2, 0);
+	char *again = mem + MEM / 2;
+	unsigned int n = 1;
+
+	if (first < 0)
+		return said("get", first);
+	for (; access(file, F_OK) < 0; n++) {
+		int64_t r = kvpool_get_into(ns, k.data, k.len, again, MEM / 2, 0);
+
+		if (r < 0)
+			return said("get", r);
+		if (r != first || memcmp(mem, again, (size_t)r) != 0)
+			return said("another object", -EBADMSG);
+	}
+	printf("%u gets\n", n);
+	return 0;
+}
+
 /* ---- one key ---- */
 
 static int show(const char *what, int64_t r)
@@ -434,6 +457,8 @@ static int run(int argc, char **argv)
 		return busy(strtoul(argv[4], NULL, 10));
 	if (argc > 4 && strcmp(what, "survive") == 0)
 		return survive(argv[4]);
+	if (argc > 5 && strcmp(what, "reread") == 0)
+		return reread(key_of(argv[4]), arg);
 	if (strcmp(what, "exists") == 0 || strcmp(what, "prefix") == 0)
 		return on_keys(what, argv + 4, argc - 4);
 	if (argc > 4)
