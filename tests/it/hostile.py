@@ -30,7 +30,8 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
                           messages in flight: as many as a node has, 4
     gets PEER N *         N connections with GETs in a row, none reads
     liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
-                          sum, slow, silent, or says ENOENT (holders); with figures
+                          sum (each also as HOW.lane: of a large one, by its lane),
+                          slow, silent, or says ENOENT (holders); with figures
                           it says of itself what cannot be; plain: it says that
                           TLS ends on a lane, which was not asked for; buffer: asked
                           for a lane without TLS, it says there, as anybody on the
@@ -692,6 +693,9 @@ def liar(master, how):
     asked = [0]
     bare = []  # lanes that are plain after HELLO
     ends = []
+    lanes = []
+    lie_of, _, by_lane = how.partition(".")
+    size = {"figures": 1 << 62}.get(how, 4 << 20 if by_lane or how in ("plain", "buffer") else SIZE)
 
     def serve(conn):
         try:
@@ -706,31 +710,34 @@ def liar(master, how):
                     if ends_tls and how == "buffer":
                         bare.append(socket.socket(fileno=os.dup(s.fileno())))
                         return
+                    if lane > 0:
+                        lanes.append(s)
                 if kind != GET:
                     continue
                 asked[0] += 1
-                lie(s, req)
+                for to in lanes[:] if by_lane else [s]:
+                    lie(to, req)
         except (OSError, EOFError):
             pass
 
     def lie(s, req):
-        data = os.urandom(SIZE)
-        if how == "short":
-            s.sendall(frame(DATA, req=req, bulk=SIZE - 1) + data[1:])
-        elif how == "long":
+        data = os.urandom(min(size, 4 << 20))
+        if lie_of == "short":
+            s.sendall(frame(DATA, req=req, bulk=size - 1) + data[1:])
+        elif lie_of == "long":
             s.sendall(frame(DATA, req=req, bulk=1 << 39) + data * 10)
         elif how == "holders":
             s.sendall(frame(ERROR, packed((1, 3)), req=req))  # -ENOENT
         elif how == "slow":
-            s.sendall(frame(DATA, req=req, bulk=SIZE))
-            for i in range(SIZE):
+            s.sendall(frame(DATA, req=req, bulk=size))
+            for i in range(size):
                 s.sendall(data[i:i + 1])
                 if over.wait(STEP_S):
                     return
         elif how == "buffer":  # a GET comes when its lane is up
             ends.append(end_of(bare.pop(), frame(BUFFER, packed((4, 1)))))
         elif how not in ("silent", "plain"):
-            s.sendall(frame(DATA, req=req, bulk=SIZE) + data)
+            s.sendall(frame(DATA, req=req, bulk=size) + data)
 
     def accept():
         while True:
@@ -741,8 +748,6 @@ def liar(master, how):
     if how == "figures":
         figures.update(capacity=(1 << 64) - 1, used=(1 << 64) - 2)
     s, epoch = joined(master, **figures)
-    # Large ones come by a lane.
-    size = {"figures": 1 << 62, "plain": 4 << 20, "buffer": 4 << 20}.get(how, SIZE)
     s.sendall(frame(OPS, packed((1, packed((1, 0), (2, packed(
         (1, name), (4, size), (5, b"0123456789abcdef"), (6, 0o644)))))), req=1))
     s.settimeout(0.2)

@@ -436,11 +436,11 @@ floods() {
 lies() {
 	local how status name counter
 	victims="a b" budget=16384
-	for how in short long sum slow silent holders plain figures; do
+	for how in short{,.lane} long{,.lane} sum{,.lane} slow silent holders plain figures; do
 		name=$a/liar.$how
 		case $how in
-		sum) counter=kvpool_node_checksum_errors_total ;;
-		short | long) counter='kvpool_peer_fetch_failures_total{reason="bad_answer"}' ;;
+		sum*) counter=kvpool_node_checksum_errors_total ;;
+		short* | long*) counter='kvpool_peer_fetch_failures_total{reason="bad_answer"}' ;;
 		holders) counter='kvpool_peer_fetch_failures_total{reason="gone"}' ;;
 		plain) counter=kvpool_peer_bad_messages_total ;;
 		slow | silent) counter='kvpool_peer_fetch_failures_total{reason="timeout"}' ;;
