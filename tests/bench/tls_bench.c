@@ -180,8 +180,9 @@ static void look(const char *tag)
 	printf("look=%.2f\n", (double)median(took, 50) / 1e3);
 }
 
-/* A name that this mount has not been asked for yet: it may prefetch the bytes, so
- * they are of no object that is read. */
+/* A name that this mount has not been asked for yet: it prefetches the bytes, so
+ * they are of no object that is read. That is work for the daemon's loop after the
+ * reply, and over TLS more of it: the next one waits until it is done. */
 static uint64_t stat_one(const struct shape *s, const char *tag,
 			 unsigned int nth)
 {
@@ -190,6 +191,7 @@ static uint64_t stat_one(const struct shape *s, const char *tag,
 	uint64_t begin;
 
 	make_batch(&b, s, tag, s->repeat + nth);
+	usleep(2000);
 	begin = now_ns();
 	if (stat(b.names[0], &st)) {
 		perror(b.names[0]);
