@@ -197,10 +197,12 @@ static void check_unjoined(struct master *m, uint64_t now_ms)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		if (!s->member && !s->ended &&
-		    now_ms - s->opened_ms >
+		if (s->member || s->ended ||
+		    now_ms - s->opened_ms <=
 			    (uint64_t)m->heartbeat_ms * MASTER_GRACE)
-			master_session_end(s, "it did not join");
+			continue;
+		master_count(m, MC_UNJOINED);
+		master_session_end(s, "it did not join");
 	}
 }
 

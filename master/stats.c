@@ -93,6 +93,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 			      "Messages that ended their session." },
 	[MC_BAD_ITEMS] = { "kvpool_master_bad_items_total", NULL,
 			   "Invalid items of messages, ignored." },
+	[MC_UNJOINED] = { "kvpool_master_sessions_unjoined_total", NULL,
+			  "Connections ended because no JOIN came in time." },
 	[MC_CUT_OFF] = { "kvpool_master_sessions_cut_off_total", NULL,
 			 "Sessions ended for missing heartbeats or feed "
 			 "acks, or unread messages." },

@@ -700,6 +700,7 @@ static uint64_t greeting_expire(struct pool_peers *p, uint64_t now_ms)
 		if (s->deadline_ms > now_ms)
 			return s->deadline_ms;
 		pool_list_del(&s->greeting_link);
+		pool_count(&p->metrics.sessions_silent);
 		pool_conn_close(s->conn);
 	}
 	return 0;

@@ -90,6 +90,9 @@ int peers_metrics(struct pool_peers *p)
 		  "Connections from peers refused." },
 		{ &m->sessions_idle, "kvpool_peer_sessions_idle_total",
 		  "Connections from peers closed because they were idle." },
+		{ &m->sessions_silent, "kvpool_peer_sessions_silent_total",
+		  "Connections from peers closed because no HELLO came in "
+		  "time." },
 		{ &m->sessions_unread, "kvpool_peer_sessions_unread_total",
 		  "Connections from peers closed because they did not read "
 		  "their answers." },

@@ -706,12 +706,14 @@ def liar(master, how):
                 if kind == HELLO:
                     lane = lane_of(payload)
                     ends_tls = lane > 0 and how in ("plain", "buffer")
-                    s.sendall(hello(lane=lane, plain=int(ends_tls)))
-                    if ends_tls and how == "buffer":
-                        bare.append(socket.socket(fileno=os.dup(s.fileno())))
-                        return
+                    # Before HELLO: a GET for the lane may follow at once.
                     if lane > 0:
                         lanes.append(s)
+                    if ends_tls and how == "buffer":
+                        bare.append(socket.socket(fileno=os.dup(s.fileno())))
+                    s.sendall(hello(lane=lane, plain=int(ends_tls)))
+                    if ends_tls and how == "buffer":
+                        return
                 if kind != GET:
                     continue
                 asked[0] += 1
@@ -725,7 +727,7 @@ def liar(master, how):
         if lie_of == "short":
             s.sendall(frame(DATA, req=req, bulk=size - 1) + data[1:])
         elif lie_of == "long":
-            s.sendall(frame(DATA, req=req, bulk=1 << 39) + data * 10)
+            s.sendall(frame(DATA, req=req, bulk=2 * size) + data * 2)
         elif how == "holders":
             s.sendall(frame(ERROR, packed((1, 3)), req=req))  # -ENOENT
         elif how == "slow":

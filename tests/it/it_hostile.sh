@@ -97,6 +97,8 @@ long_turns() { # NAME
 		END { print all - short }'
 }
 
+stranger=newcomer # or ":": no new client comes (it might put to a store that is none)
+during= after=	# commands before and after the client's work
 until= # of the attack: a command that must succeed before it ends, such as risen
 alone= # or "alone": the client waits for no other mount
 # The client for a while: $tmp/round. All that it does has to work.
@@ -148,8 +150,10 @@ round_attack() { # NAME SECONDS WHAT ARGUMENT...
 		forget_peak "$n"
 	done
 	begin "$@"
-	[ -n "$alone" ] || newcomer
+	[ -n "$alone" ] || $stranger
+	$during
 	client "$seconds"
+	$after
 	# shellcheck disable=SC2086 # its words
 	[ -z "$until" ] || wait_until 30 $until
 	grown=$((-kib)) long=$((-turns)) waited=$((-wait))
@@ -364,15 +368,22 @@ half_open() {
 
 # Each byte comes in time for a limit on silence; all are closed all the same.
 slow_ones() {
-	local how n=50
+	local how n=50 before
 	victims="master a" budget=16384
-	mark a "$SHAKEN" 2>/dev/null || :
 	for how in shake frame; do
+		mark master kvpool_master_sessions_unjoined_total
+		before=$since
+		mark a kvpool_peer_sessions_silent_total
+		[ -z "$KVTEST_TLS" ] || [ $how = frame ] || mark a "$SHAKEN"
 		beside slow.$how 6 slow $n $how "master=${listen[master]}" "peer=${listen[a]}"
 		[ "$(said closed)" = $((2 * n)) ] ||
 			fail "$attack: $(said closed) of $((2 * n)) were closed"
-		[ $how$KVTEST_TLS != "shake$KVTEST_TLS" ] || [ -z "$KVTEST_TLS" ] ||
+		if [ -n "$KVTEST_TLS" ] && [ $how = shake ]; then
 			rises a "$SHAKEN" $n
+			continue
+		fi
+		rises a kvpool_peer_sessions_silent_total $n
+		since=$before rises master kvpool_master_sessions_unjoined_total $n
 	done
 }
 
@@ -433,9 +444,20 @@ floods() {
 # ---- who says what is not so ----
 
 # Nothing of it can be read, and who tries has an error in time.
+read_lie() {
+	wait_until 5 stat "$name" >/dev/null 2>&1
+	timeout 20 cat "$name" >"$tmp/lie" 2>"$tmp/lie.said" &
+	reader=$!
+}
+lie_is_refused() {
+	local status=0
+	wait $reader || status=$?
+	[ $status = 1 ] && [ ! -s "$tmp/lie" ] ||
+		fail "$attack: status $status, $(stat -c %s "$tmp/lie") bytes read"
+}
 lies() {
-	local how status name counter
-	victims="a b" budget=16384
+	local how name reader counter
+	victims="a b" budget=16384 stranger=: during=read_lie after=lie_is_refused
 	for how in short{,.lane} long{,.lane} sum{,.lane} slow silent holders plain figures; do
 		name=$a/liar.$how
 		case $how in
@@ -447,23 +469,12 @@ lies() {
 		figures) counter= ;;
 		esac
 		[ -z "$counter" ] || mark a "$counter"
-		rounds=()
-		attack=$how
-		begin liar "${listen[master]}" $how
-		wait_until 5 stat "$name" >/dev/null 2>&1
-		timeout 20 cat "$name" >"$tmp/lie" 2>"$tmp/lie.said" &
-		reader=$!
-		client 1
-		status=0
-		wait $reader || status=$?
-		[ $status = 1 ] && [ ! -s "$tmp/lie" ] ||
-			fail "$how: status $status, $(stat -c %s "$tmp/lie") bytes read"
-		end
-		echo "   liar.$how: $(sed 's/.*: //' "$tmp/lie.said"); asked $(said asked)" \
-			"times; $(jq -c 'del(.why)' "$tmp/round")"
+		beside liar.$how 1 liar "${listen[master]}" $how
+		echo "   $(sed 's/.*: //' "$tmp/lie.said"); asked $(said asked) times"
 		[ -z "$counter" ] || rises a "$counter"
 		[ -z "$KVTEST_TLS" ] || has_metric "${admin[a]}" kvpool_tls_plain_lanes_total 0
 	done
+	stranger=newcomer during= after=
 }
 
 # At the master's address while it is down: what is there stays there.

@@ -60,7 +60,7 @@ cmp "$tmp/src" "${mount[b]}/f"
 library_user "$masters" ns survive "$tmp/enough" >"$tmp/survived" 2>&1 &
 library=$!
 also_kill+=($library)
-is_up() { [ "$(ss -Hltnp | grep -c "pid=$library,")" = 1 ]; }
+is_up() { ss -Hltnp | grep -q "pid=$library,"; }
 wait_until 10 is_up
 
 echo "== every socket that listens, of $(ss -Hltn | wc -l)"
