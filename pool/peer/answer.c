@@ -267,18 +267,32 @@ static void got_return(struct session *s, const struct pool_frame *f,
 		kvpool__key__free_unpacked(key, NULL);
 }
 
+/* A limited client has no use for other objects. (A limited node may have been
+ * ordered to keep them.) */
+static bool may_ask_about(const struct session *s,
+			  const ProtobufCBinaryData *path)
+{
+	const struct pool_tls_id *id = pool_conn_peer_id(s->conn);
+
+	return !id || id->role != POOL_ROLE_CLIENT ||
+	       pool_tls_id_reach(id, (const char *)path->data, path->len) ==
+		       POOL_INSIDE;
+}
+
 static void got_doubt(struct session *s, const struct pool_frame *f,
 		      const uint8_t *payload)
 {
 	const struct pool_peers_opts *o = &s->p->opts;
 	Kvpool__Key *key = peers_unpack(s->p, s->conn, f, payload);
 
-	if (key && key->path.len > 0 && key->path.len <= PATH_LEN_MAX &&
-	    o->ops->doubt)
+	if (!key)
+		return;
+	if (key->path.len == 0 || !may_ask_about(s, &key->path))
+		pool_count(&s->p->metrics.answers_denied);
+	else if (key->path.len <= PATH_LEN_MAX && o->ops->doubt)
 		o->ops->doubt(o->arg, (char *)key->path.data, key->path.len,
 			      key->gen);
-	if (key)
-		kvpool__key__free_unpacked(key, NULL);
+	kvpool__key__free_unpacked(key, NULL);
 }
 
 unsigned int pool_peers_recall(struct pool_peers *p, const char *path,
@@ -387,17 +401,6 @@ static bool get_is_valid(const Kvpool__Get *get)
 	       get->offset <= INT64_MAX - get->length;
 }
 
-/* A limited client has no use for other objects. (A limited node may have been
- * ordered to keep them.) */
-static bool may_get(const struct session *s, const Kvpool__Get *get)
-{
-	const struct pool_tls_id *id = pool_conn_peer_id(s->conn);
-
-	return !id || id->role != POOL_ROLE_CLIENT ||
-	       pool_tls_id_reach(id, (const char *)get->path.data,
-				 get->path.len) == POOL_INSIDE;
-}
-
 /* Answers a GET. 0, or the status for an ERROR message. */
 static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 {
@@ -408,7 +411,7 @@ static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 
 	if (!get_is_valid(get))
 		return -EINVAL;
-	if (!may_get(s, get)) {
+	if (!may_ask_about(s, &get->path)) {
 		pool_count(&p->metrics.answers_denied);
 		return -ENOENT;
 	}

@@ -26,7 +26,7 @@ static struct {
 	struct pool_peers *holder;
 	bool open;
 	bool has_file; /* the holder has every object requested */
-	unsigned int ngets;
+	unsigned int ndoubts, ngets;
 	unsigned int not_sent; /* answers that failed for lack of memory */
 	const struct pool_tls_id *asker; /* certificate of the asker */
 	bool unread; /* answers stay in the queue */
@@ -85,7 +85,16 @@ static int on_get(void *arg, const char *path, size_t len, uint64_t gen,
 	return memfd_create("k", MFD_CLOEXEC);
 }
 
-static const struct pool_peers_ops ops = { .get = on_get };
+static void on_doubt(void *arg, const char *path, size_t len, uint64_t gen)
+{
+	(void)arg;
+	(void)path;
+	(void)len;
+	(void)gen;
+	t.ndoubts++;
+}
+
+static const struct pool_peers_ops ops = { .get = on_get, .doubt = on_doubt };
 
 static int setup(void **state)
 {
@@ -222,6 +231,22 @@ static void ask(int fd)
 	(void)send(fd, buf, POOL_WIRE_HEADER + f.payload_len, MSG_NOSIGNAL);
 }
 
+static void doubt(int fd)
+{
+	Kvpool__Key key = KVPOOL__KEY__INIT;
+	uint8_t buf[256];
+	struct pool_frame f = { .version = pool_wire_version,
+				.type = POOL_MSG_DOUBT };
+
+	key.path.data = (uint8_t *)(uintptr_t)"k";
+	key.path.len = 1;
+	key.gen = 1;
+	f.payload_len = (uint32_t)kvpool__key__get_packed_size(&key);
+	pool_frame_encode(&f, buf);
+	kvpool__key__pack(&key, buf + POOL_WIRE_HEADER);
+	(void)send(fd, buf, POOL_WIRE_HEADER + f.payload_len, MSG_NOSIGNAL);
+}
+
 static void what_could_not_be_sent_is_no_answer_any_more(void **state)
 {
 	int fd = dial(1);
@@ -289,7 +314,7 @@ static void all_requests_share_a_turn(void **state)
 		close(fd[i]);
 }
 
-static void a_client_gets_objects_of_its_namespaces_only(void **state)
+static void a_client_asks_about_its_namespaces_only(void **state)
 {
 	struct pool_tls_id client = { .role = POOL_ROLE_CLIENT, .ndirs = 1,
 				      .dirs = { "other" } };
@@ -298,14 +323,18 @@ static void a_client_gets_objects_of_its_namespaces_only(void **state)
 	(void)state;
 	assert_true(greet(fd, "asker", 0) > 0);
 	t.asker = &client;
+	doubt(fd);
 	ask(fd);
 	assert_true(wait_for_word(fd) > 0);
 	assert_int_equal(0, t.ngets);
-	assert_int_equal(1, t.holder->metrics.answers_denied.v);
+	assert_int_equal(0, t.ndoubts);
+	assert_int_equal(2, t.holder->metrics.answers_denied.v);
 	client.role = POOL_ROLE_NODE; /* it may keep copies */
+	doubt(fd);
 	ask(fd);
 	assert_true(wait_for_word(fd) > 0);
 	assert_int_equal(1, t.ngets);
+	assert_int_equal(1, t.ndoubts);
 	close(fd);
 }
 
@@ -345,7 +374,7 @@ int main(void)
 		T(what_could_not_be_sent_is_no_answer_any_more),
 		T(unread_answers_are_bounded),
 		T(all_requests_share_a_turn),
-		T(a_client_gets_objects_of_its_namespaces_only),
+		T(a_client_asks_about_its_namespaces_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
