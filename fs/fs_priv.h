@@ -269,6 +269,9 @@ struct fs {
 	pid_t guard; /* the guard's process (guard.h); <= 0: none */
 
 	struct pool_counter requests[OP_COUNT];
+	/* OPENs of files that were answered, except with ESTALE: in all */
+	struct pool_counter opens_local, opens_remote, opens_failed;
+	struct pool_counter opens_interrupted;
 	struct pool_counter stale_opens, interrupts, write_waits;
 	struct pool_counter listing_waits, texts_refused;
 	struct pool_counter ghosts, resends, left_out;

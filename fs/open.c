@@ -237,6 +237,7 @@ struct open_req {
 	struct fs_pin pin; /* of the caller's LOOKUP, until this is freed */
 	struct node_object *resized; /* ref, and a writer of it: SETATTR is
 					answered once it has set its size */
+	bool fetched; /* the object came from another node for this */
 	bool want_started; /* `want` is in flight: can be cancelled */
 	bool change_started; /* a rewrite is in flight: cannot */
 	int64_t resize; /* >= 0: a SETATTR of the size, not an OPEN */
@@ -268,6 +269,9 @@ static void open_fail(struct open_req *r, int err)
 	fuse_req_t req = r->req;
 
 	r->req = NULL;
+	if (req && r->resize < 0 && err != ESTALE)
+		pool_count(err == EINTR ? &r->fs->opens_interrupted :
+					  &r->fs->opens_failed);
 	if (req)
 		fuse_reply_err(req, open_errno(r->flags, err));
 	open_free(r);
@@ -354,8 +358,11 @@ static void open_as_is(struct open_req *r)
 {
 	fuse_req_t req = open_take_req(r);
 
-	if (req)
+	if (req) {
+		pool_count(r->fetched ? &r->fs->opens_remote :
+					&r->fs->opens_local);
 		reply_open(req, r->fs, r->inode, r->flags);
+	}
 	open_free(r);
 }
 
@@ -678,6 +685,7 @@ static void on_wanted(struct node_want *w, struct node_object *o, int status)
 	struct open_req *r = pool_container_of(w, struct open_req, want);
 
 	r->want_started = false;
+	r->fetched = w->fetched;
 	if (status == -ESTALE)
 		open_restart(r);
 	else if (status)
@@ -942,6 +950,7 @@ static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		return false;
 	start = pool_now_ns();
 	fs_inode_set_obj(fs, i, o);
+	pool_count(&fs->opens_local);
 	reply_open(req, fs, i, flags);
 	pool_hist_add(&fs->open_time, pool_now_ns() - start);
 	return true;

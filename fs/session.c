@@ -174,6 +174,21 @@ static int register_metrics(struct fs *fs)
 					   op_labels[i],
 					   "Requests from the kernel");
 	}
+	for (i = 0; !err && i < 4; i++) {
+		static const char *const labels[] = {
+			"result=\"local\"", "result=\"remote\"",
+			"result=\"failed\"", "result=\"interrupted\""
+		};
+		struct pool_counter *const c[] = {
+			&fs->opens_local, &fs->opens_remote, &fs->opens_failed,
+			&fs->opens_interrupted
+		};
+
+		err = pool_metrics_counter(m, c[i], "kvpool_fuse_opens_total",
+			labels[i],
+			"Opens of files: of what was here (local), after a "
+			"fetch (remote), in vain (failed, interrupted)");
+	}
 	if (!err)
 		err = pool_metrics_counter(m, &fs->stale_opens,
 			"kvpool_fuse_stale_opens_total", NULL,

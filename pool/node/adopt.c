@@ -71,6 +71,7 @@ static void forget_older(struct pool_node *n, struct node_entry *e)
 	pool_evict_remove(n->evict, &old->ev, false);
 	node_object_uses(n, old, 0);
 	node_object_to(old, NODE_DROPPED);
+	pool_count(&n->c.copies_removed);
 	old->entry = NULL;
 	e->obj = NULL;
 	node_object_unref(n, old);

@@ -75,6 +75,7 @@ static void answer_wants(struct node_fetch *f, struct node_object *o,
 	while (!pool_list_empty(&f->wants)) {
 		w = pool_list_first(&f->wants, struct node_want, link);
 		pool_list_del(&w->link);
+		w->fetched = o;
 		w->cb(w, o ? node_object_ref(o) : NULL, status);
 	}
 }
@@ -130,6 +131,9 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	}
 	pool_hist_add(&n->c.fetch, pool_now_ns() - f->start_ns);
 	pool_count(&n->c.fetches);
+	pool_count(lent_fd >= 0 ? &n->c.fetched_lent :
+		   f->linked	? &n->c.fetched_linked :
+				  &n->c.fetched_copied);
 	pool_count_add(&n->c.fetch_bytes, lent_fd >= 0 ? 0 : f->size);
 	node_object_held(n, e, o);
 	node_fetch_end(f, 0);

@@ -68,6 +68,7 @@ struct node_fetch {
 	struct node_claim claim;
 	bool claimed;
 	uint64_t landed; /* of the claimed bytes: already allocated */
+	bool linked; /* the file is linked to the holder's: same content */
 	struct pool_file file; /* fd >= 0 while the file is the fetch's */
 	/* descriptor of a complete replica, for its seal: owns; 0: none */
 	int seal_fd;

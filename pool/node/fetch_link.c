@@ -26,6 +26,7 @@ static void on_link_verified(struct pool_verify *v, int status)
 		node_fetch_bytes(f);
 	} else {
 		pool_count(&f->n->c.linked);
+		f->linked = true;
 		node_fetch_keep(f, -1, 0);
 	}
 }

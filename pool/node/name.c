@@ -16,12 +16,16 @@ struct pool_entry *pool_node_lookup(struct pool_node *n,
 {
 	struct pool_entry *e = pool_tree_find(&n->tree, &dir->d, name, len);
 
-	if (e && pool_node_visible(e)) {
-		pool_count(&n->c.lookup_hits);
-		return e;
-	}
-	pool_count(&n->c.lookup_misses);
-	return NULL;
+	return e && pool_node_visible(e) ? e : NULL;
+}
+
+void pool_node_looked_up(struct pool_node *n, struct pool_entry *e)
+{
+	if (!e)
+		pool_count(&n->c.lookup_misses);
+	else if (!e->is_dir)
+		pool_count(node_file(e)->obj ? &n->c.lookup_local :
+						  &n->c.lookup_peer);
 }
 
 /* ---- directories ---- */
@@ -288,6 +292,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	o->w = w;
 	o->gen = o->from = 0;
 	node_object_to(o, NODE_PENDING);
+	pool_count(&n->c.copies_rewritten);
 	o->entry = to;
 	node_own_supersede(n, to, o, NULL);
 	/* A cached copy has no metadata yet. */

@@ -304,10 +304,13 @@ struct node_dirent *pool_node_parent(const struct pool_entry *e);
 void *pool_node_inode(const struct pool_entry *e);
 void pool_node_set_inode(struct pool_entry *e, void *inode);
 
-/* The visible entry of a name, or NULL. Counts hits and misses. */
+/* The visible entry of a name, or NULL. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,
 				    size_t len);
+/* Counts what the mount answered to a look-up of an engine's; NULL: a miss. Those
+ * of directories do not count. */
+void pool_node_looked_up(struct pool_node *n, struct pool_entry *e);
 /* Does this mount show the name? A directory is shown unless `gone`. Nothing
  * outside of the node's namespaces is shown. */
 bool pool_node_visible(const struct pool_entry *e);
@@ -552,6 +555,7 @@ void pool_node_statvfs(struct pool_node *n, struct statvfs *st);
  */
 struct node_want {
 	struct pool_list link;
+	bool fetched; /* set before cb: obj came from another node for it */
 	void (*cb)(struct node_want *w, struct node_object *obj, int status);
 };
 int pool_node_want_start(struct pool_node *n, struct node_entry *e,

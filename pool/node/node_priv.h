@@ -36,9 +36,20 @@
 #define NODE_TICK_MS 20		/* housekeeping */
 #define NODE_TICK_IDLE_MS 100	/* the same without work (node_has_work) */
 
+/*
+ * Figures that add up (tests/it/it_accounting.sh; of opens: fs/fs_priv.h):
+ *
+ *   look-ups = lookup_local + lookup_peer + lookup_misses
+ *   fetches = fetched_copied + fetched_lent + fetched_linked
+ *   copies = objects and cached copies that are here + copies_evicted +
+ *     copies_removed + copies_rewritten
+ *   evicted_cache + evicted_last + evicted_alone <= copies_evicted
+ */
 struct node_counters {
-	struct pool_counter lookup_hits, lookup_misses;
-	struct pool_counter opens_local, opens_remote, opens_failed;
+	struct pool_counter lookup_local, lookup_peer, lookup_misses;
+	struct pool_counter fetched_copied, fetched_lent, fetched_linked;
+	struct pool_counter copies, copies_evicted, copies_removed;
+	struct pool_counter copies_rewritten, evicted_unread;
 	struct pool_counter fetches, fetch_failures, fetch_bytes, fetch_retries;
 	struct pool_counter bad_sums, fetch_stalls;
 	struct pool_counter doubts, doubts_skipped, doubts_unfounded;

@@ -151,6 +151,9 @@ static void end_copy(struct pool_node *n, struct node_object *o, bool evicted)
 	assert(o->state == NODE_HELD && e && e->obj == o);
 	if (o->prefetched)
 		pool_count(&n->c.prefetch_wasted);
+	pool_count(evicted ? &n->c.copies_evicted : &n->c.copies_removed);
+	if (evicted && !o->read)
+		pool_count(&n->c.evicted_unread);
 	if (n->ops)
 		n->ops->object_gone(n->ops_arg, o);
 	node_heat_forget(n, o);
@@ -200,6 +203,8 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 		node_object_drop(n, e->obj, false);
 	e->obj = o;
 	o->entry = e;
+	if (o->state != NODE_HELD)
+		pool_count(&n->c.copies);
 	node_object_to(o, NODE_HELD);
 	len = node_entry_path(&e->e, path);
 	o->ev.key = XXH3_64bits(path, len > 0 ? (size_t)len : 0);

@@ -74,6 +74,7 @@ static void read_end(struct node_read *r, bool right)
 {
 	if (right) {
 		pool_count(&r->n->c.fetches);
+		pool_count(&r->n->c.fetched_copied);
 		pool_count_add(&r->n->c.fetch_bytes, r->size);
 	}
 	r->cb(r->arg, right ? 0 : -EAGAIN);

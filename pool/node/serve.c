@@ -71,6 +71,7 @@ static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 	*ret_lendable = o->verified;
 	if (o->gets < 2)
 		o->gets++;
+	o->read = true;
 	node_heat_asked(n, o);
 	if (pool_evict_inserted(&o->ev))
 		pool_evict_touch(n->evict, &o->ev);

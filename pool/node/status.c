@@ -12,24 +12,50 @@
 
 /* ---- metrics ---- */
 
-#define COUNTER(field, name, help) \
-	{ offsetof(struct node_counters, field), "kvpool_node_" name, help }
+#define COUNTER_OF(field, name, labels, help)                                 \
+	{ offsetof(struct node_counters, field), "kvpool_node_" name, labels, \
+	  help }
+#define COUNTER(field, name, help) COUNTER_OF(field, name, NULL, help)
 
 static const struct {
 	size_t offset;
-	const char *name, *help;
+	const char *name, *labels, *help;
 } counters[] = {
-	COUNTER(lookup_hits, "lookup_hits_total",
-		"Look-ups that found a visible name"),
+	COUNTER_OF(lookup_local, "lookup_hits_total", "bytes=\"local\"",
+		   "Look-ups by the mount that found a file: its bytes are "
+		   "here (local) or at other nodes (peer)"),
+	COUNTER_OF(lookup_peer, "lookup_hits_total", "bytes=\"peer\"",
+		   "Look-ups by the mount that found a file: its bytes are "
+		   "here (local) or at other nodes (peer)"),
 	COUNTER(lookup_misses, "lookup_misses_total",
-		"Look-ups that found none"),
-	COUNTER(opens_local, "opens_local_total",
-		"Opens answered from a local copy"),
-	COUNTER(opens_remote, "opens_remote_total",
-		"Opens that waited for a copy from another node"),
-	COUNTER(opens_failed, "opens_failed_total",
-		"Opens of published names answered with an error"),
+		"Look-ups by the mount that found no name"),
 	COUNTER(fetches, "fetches_total", "Objects fetched from other nodes"),
+	COUNTER_OF(fetched_copied, "fetches_by_source_total",
+		   "source=\"bytes\"",
+		   "Fetched objects: copied (bytes), borrowed (descriptor), or "
+		   "linked to the same file (link)"),
+	COUNTER_OF(fetched_lent, "fetches_by_source_total",
+		   "source=\"descriptor\"",
+		   "Fetched objects: copied (bytes), borrowed (descriptor), or "
+		   "linked to the same file (link)"),
+	COUNTER_OF(fetched_linked, "fetches_by_source_total",
+		   "source=\"link\"",
+		   "Fetched objects: copied (bytes), borrowed (descriptor), or "
+		   "linked to the same file (link)"),
+	COUNTER(copies, "copies_total",
+		"Copies of objects that this node got: stored, fetched, found"),
+	COUNTER_OF(copies_evicted, "copies_ended_total", "cause=\"evicted\"",
+		   "Copies that this node had: evicted, removed or replaced "
+		   "(removed), or written again (rewritten)"),
+	COUNTER_OF(copies_removed, "copies_ended_total", "cause=\"removed\"",
+		   "Copies that this node had: evicted, removed or replaced "
+		   "(removed), or written again (rewritten)"),
+	COUNTER_OF(copies_rewritten, "copies_ended_total",
+		   "cause=\"rewritten\"",
+		   "Copies that this node had: evicted, removed or replaced "
+		   "(removed), or written again (rewritten)"),
+	COUNTER(evicted_unread, "evicted_unread_total",
+		"Copies evicted that nobody had opened or fetched here"),
 	COUNTER(fetch_failures, "fetch_failures_total",
 		"Fetches that no holder could satisfy"),
 	COUNTER(fetch_bytes, "fetch_bytes_total",
@@ -255,7 +281,8 @@ int node_metrics_register(struct pool_node *n)
 			n->metrics,
 			(struct pool_counter *)(void *)(base +
 							counters[i].offset),
-			counters[i].name, NULL, counters[i].help);
+			counters[i].name, counters[i].labels,
+			counters[i].help);
 	for (i = 0; !err && i < sizeof(gauges) / sizeof(gauges[0]); i++)
 		err = pool_metrics_gauge(
 			n->metrics,
@@ -334,7 +361,8 @@ json_t *pool_node_status_json(struct pool_node *n)
 	json_object_set_new(s, "names", json_integer(G(names)));
 	json_object_set_new(s, "pending", json_integer(G(pending)));
 	json_object_set_new(s, "unpublished", json_integer(G(writing)));
-	json_object_set_new(s, "hits", json_integer(C(lookup_hits)));
+	json_object_set_new(s, "hits", json_integer(C(lookup_local) +
+						    C(lookup_peer)));
 	json_object_set_new(s, "misses", json_integer(C(lookup_misses)));
 	json_object_set_new(s, "evictions",
 			    json_integer(C(evicted_cache) + C(evicted_last) +

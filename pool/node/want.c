@@ -115,6 +115,7 @@ int pool_node_want_start(struct pool_node *n, struct node_entry *e,
 	struct node_object *o = e->obj;
 
 	pool_list_init(&w->link);
+	w->fetched = false;
 	w->cb = cb;
 	if (!pool_node_published(e))
 		return -ENOENT;
@@ -152,6 +153,7 @@ void pool_node_used(struct pool_node *n, struct node_object *o)
 {
 	if (o->state != NODE_HELD)
 		return;
+	o->read = true;
 	if (o->prefetched) {
 		o->prefetched = false;
 		pool_count(&n->c.prefetch_useful);

@@ -165,7 +165,7 @@ started=$(C node_prefetch_started_total)
 useful=$(C node_prefetch_useful_total)
 wasted=$(C node_prefetch_wasted_total)
 fetched=$(C node_fetches_total)
-remote=$(C node_opens_remote_total)
+remote=$(C 'fuse_opens_total{result="remote"}')
 for i in {1..128}; do [ -e "$c/pre/$i" ]; done
 [ "$(C node_prefetch_started_total)" = $((started + 128)) ] ||
 	fail "$(($(C node_prefetch_started_total) - started)) of 128 started"
@@ -174,7 +174,7 @@ wait_until 10 metric_at_least "${admin[c]}" kvpool_node_fetches_total \
 for i in {1..128}; do same "$a/pre/$i" "$c/pre/$i"; done
 [ "$(C node_prefetch_useful_total)" = $((useful + 128)) ] ||
 	fail "$(($(C node_prefetch_useful_total) - useful)) of 128 useful"
-[ "$(C node_opens_remote_total)" = "$remote" ] || fail "opens had to wait"
+[ "$(C 'fuse_opens_total{result="remote"}')" = "$remote" ] || fail "opens had to wait"
 [ -e "$c/pre/129" ] && [ -e "$c/pre/130" ]
 wait_until 10 metric_at_least "${admin[c]}" kvpool_node_fetches_total \
 	$((fetched + 130))

@@ -73,7 +73,7 @@ echo "   slowest of $N reads: $slowest ms"
 for ((i = 0; i < N; i++)); do
 	wait_until 10 eval "key $i 2 | cmp -s - '${mount[r]}/d/k$i'"
 done
-[ "$(metric "${admin[r]}" kvpool_node_opens_failed_total)" = 0 ] ||
+[ "$(metric "${admin[r]}" 'kvpool_fuse_opens_total{result="failed"}')" = 0 ] ||
 	fail "opens failed"
 wait_until 5 eval "! kill -0 $killed"
 unset "pid[s1]"

@@ -96,7 +96,7 @@ sent_bytes kvpool_peer_sent_bytes_total
 names kvpool_node_names
 pending kvpool_node_pending_changes
 unpublished kvpool_node_unpublished_files
-hits kvpool_node_lookup_hits_total
+hits kvpool_node_lookup_hits_total{bytes="local"}+kvpool_node_lookup_hits_total{bytes="peer"}
 misses kvpool_node_lookup_misses_total
 evictions kvpool_node_evicted_cached_total+kvpool_node_evicted_granted_total+kvpool_node_evicted_alone_total
 '

@@ -38,7 +38,7 @@ figures() {
 	local n
 	for n in "$@"; do
 		http "${admin[$n]}/metrics" | grep -E \
-			'^kvpool_node_(objects|cached_objects|store_|evicted_|opens_|fetch(es|_fail)|creates_|space_|published|poisoned|outgrown|borrowed|prefetch_)' |
+			'^kvpool_(fuse_opens|node_(objects|cached_objects|store_|evicted_|fetch(es|_fail)|creates_|space_|published|poisoned|outgrown|borrowed|prefetch_))' |
 			sed "s/^kvpool_node_/   $n: /"
 	done
 }
