@@ -6,7 +6,8 @@
 packages=$KVTEST_BUILD/packages
 [ -e "$packages/sources.tar.gz" ] || skip "no sources in $packages: make check-packages"
 PYTHON=/usr/bin/python3 # not some other one: Debian's
-need $PYTHON gcc pkg-config unshare
+need $PYTHON gcc pkg-config unshare dpkg-deb
+ls "$packages"/new/kvpool-node_*.deb >/dev/null 2>&1 || skip "no packages in $packages/new"
 for m in pip setuptools venv wheel; do
 	$PYTHON -c "import $m" 2>/dev/null || skip "needs Python's $m"
 done
@@ -21,6 +22,11 @@ unshare --net "$tmp/venv/bin/pip" install -q --no-index --no-build-isolation \
 rm -rf "$tmp/sources"
 
 echo "== the library that is used is the package's own"
+# The pool's programs are those of the packages: nothing else needs to be built here.
+for p in "$packages"/new/{kvpool-master,kvpool-node,libkvpool0}_*.deb; do
+	dpkg-deb -x "$p" "$tmp/debian"
+done
+BIN=$tmp/debian/usr/bin PATH=$tmp/debian/usr/bin:$PATH
 start_master
 start_node a
 cat >"$tmp/use.py" <<'END'
