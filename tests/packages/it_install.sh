@@ -21,17 +21,8 @@ snapshot() {
 snapshot >"$tmp/before"
 
 mkdir -p "$r"/root/{before,new}
-for p in "${names[@]}"; do
-	cp "$packages/new/$p"_*.deb "$r/root/new/"
-	if [ -d "$packages/before" ]; then
-		cp "$packages/before/$p"_*.deb "$r/root/before/"
-	else # The same files. What is upgraded is seen by its inode.
-		dpkg-deb -R "$packages/new/$p"_*.deb "$tmp/$p"
-		version=$(dpkg-deb -f "$packages/new/$p"_*.deb Version)
-		sed -i "s/$version/0.2.0~1.before/" "$tmp/$p/DEBIAN/control"
-		dpkg-deb -b "$tmp/$p" "$r/root/before/" >/dev/null
-	fi
-done
+for p in "${names[@]}"; do cp "$packages/new/$p"_*.deb "$r/root/new/"; done
+packages_before "$r/root/before" "${names[@]}"
 
 echo "== installed"
 machine_boot a unshare --net

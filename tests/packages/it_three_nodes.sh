@@ -1,7 +1,9 @@
 #!/bin/bash
 # The README's three nodes with the packages, as an operator types them, on three
 # machines of one network. The commands are taken from the README; but a node's
-# memory is less there, and the third machine's only gives memory.
+# memory is less there, and the third machine's only gives memory. Beside it runs what
+# stands for an engine, which uses the library. All of it begins as the version
+# before, and is upgraded under load.
 # limit: 300
 . "$(dirname "$0")/machines.sh"
 readme=$(realpath "$here/../../README.md")
@@ -24,7 +26,8 @@ operator() { # MACHINE COMMANDS
 echo "== three machines"
 for i in 1 2 3; do
 	machine_new m$i
-	cp "$packages"/new/kvpool-{master,node}_*.deb "${root[m$i]}/root/"
+	mkdir "${root[m$i]}/root/new"
+	packages_before "${root[m$i]}/root" kvpool-master kvpool-node
 	ns_add m$i 10.0.0.$i
 	machine_boot m$i nsenter --net="/run/netns/${ns_tag}m$i"
 done
@@ -48,7 +51,8 @@ operator m3 "$(node 3 | sed 's/kvpoold@/kvpool-store@/; /MOUNT/d
 	s,^systemctl,chown -R kvpool: /etc/kvpool/n3; &,
 	s,^kvpool status,runuser -u kvpool env KVPOOL_RUN_DIR=/run/kvpool-n3 &,')"
 nodes() { on m1 kvpool nodes --tls-dir /etc/kvpool/m; }
-alive() { [ "$(nodes | grep -c ' alive ')" = 3 ]; }
+# (The engine is a node, too.)
+alive() { [ "$(nodes | grep -c '^n[123] .* alive ')" = 3 ]; }
 wait_until 30 alive
 nodes
 
@@ -75,6 +79,72 @@ twice() { [ "$(holders | grep -c ' \|,')" = 6 ]; }
 wait_until 30 twice
 holders | sort | uniq -c
 
+echo "== an engine beside the third's store, and load on all"
+engine=/etc/kvpool/e3
+on m1 sh -euc 'cd /root; kvpool certs issue --dir ca --role client --host 10.0.0.3 --out e3'
+hand_over e3 m3
+packages_before "${root[m3]}/root" libkvpool0 python3-kvpool
+operator m3 "apt install ./libkvpool0_*.deb ./python3-kvpool_*.deb"
+cp "${root[m1]}/root/object" "${root[m3]}/root/"
+loads=()
+load() { # MACHINE [DIR]: an unfinished one is in loads
+	local m=$1
+	shift
+	cp "$here/load.py" "${root[$m]}/root/"
+	on "$m" env KVPOOL_MASTER=10.0.0.1:7070 KVPOOL_LISTEN=10.0.0.3:0 \
+		KVPOOL_TLS_DIR=$engine python3 /root/load.py "$@" >"$tmp/$m.load" 2>&1 &
+	loads+=($!)
+	also_kill+=($!)
+}
+load m1 /mnt/kvpool/two
+load m2 /mnt/kvpool/two
+load m3
+rounds() { cat "${root[$1]}/root/load" 2>/dev/null || echo 0; }
+# Has it done more? If it has ended, it never will.
+more_than() { # MACHINE ROUNDS
+	[ "$(rounds "$1")" -gt "$2" ] || [ -s "$tmp/$1.load" ]
+}
+# All of them have gone on since then.
+load_goes_on() {
+	local m
+	for m in m1 m2 m3; do
+		wait_until 30 more_than $m $(($(rounds $m) + 5))
+		[ ! -s "$tmp/$m.load" ] || fail "$m: $(tail -n 5 "$tmp/$m.load")"
+	done
+}
+load_goes_on
+
+echo "== a node is killed"
+pid_of() { on "$1" systemctl show -P MainPID "$2"; } # MACHINE UNIT
+killed=$(pid_of m3 kvpool-store@n3)
+on m3 systemctl kill -s KILL kvpool-store@n3
+restarted() { [ "$(pid_of m3 kvpool-store@n3)" != "$killed" ] && alive; }
+wait_until 30 restarted
+load_goes_on
+
+echo "== the version is upgraded, one machine after the other"
+serves() { # MACHINE: its node's program, as systemd knows it
+	on "$1" readlink "/proc/$(pid_of "$1" "$2")/exe"
+}
+for m in m1 m2 m3; do
+	cp "$packages"/new/kvpool-node_*.deb "${root[$m]}/root/new/"
+	[ $m != m1 ] || cp "$packages"/new/kvpool-master_*.deb "${root[$m]}/root/new/"
+	unit=kvpoold@n${m#m} how=reload
+	[ $m != m3 ] || unit=kvpool-store@n3 how=restart
+	operator $m "dpkg -i new/*.deb"
+	[ "$(serves $m $unit)" = "/usr/bin/kvpoold (deleted)" ] || fail "$m: $unit was restarted"
+	operator $m "systemctl $how $unit"
+	[ "$(serves $m $unit)" = /usr/bin/kvpoold ] || fail "$m: $unit is $(serves $m $unit)"
+	wait_until 30 alive
+	load_goes_on
+done
+for m in m1 m2 m3; do touch "${root[$m]}/root/stop"; done
+for l in "${loads[@]}"; do
+	wait "$l" || fail "an operation failed: $(tail -n 5 "$tmp"/m?.load)"
+done
+also_kill=()
+cat "$tmp"/m?.load
+
 echo "== who has no certificate is refused"
 cat >"${root[m2]}/root/stranger.py" <<'END'
 import socket, ssl
@@ -98,7 +168,10 @@ same m2 1 2 3 4 5 6 || fail "objects went with the first machine"
 
 echo "== purged: the certificates stay, and with them the user"
 for i in 2 3; do
-	operator m$i "apt-get -y purge kvpool-node"
+	installed=$(on m$i dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' '*kvpool*' |
+		awk '$1 == "ii" { print $2 }' | paste -sd ' ')
+	operator m$i "apt-get -y purge $installed"
+	on m$i rm -rf $engine /dev/shm/kvpool-0 # the engine's: it ran as root
 	[ "$(on m$i ls /etc/kvpool)" = n$i ] || fail "m$i: $(on m$i ls /etc/kvpool)"
 	on m$i getent passwd kvpool >/dev/null || fail "m$i: no user"
 	on m$i rm -r /etc/kvpool

@@ -47,6 +47,24 @@ machines_end() {
 }
 trap 'machines_end; cleanup' EXIT
 
+# Packages of the version before, into DIR; where there are none, the same files
+# with a lower version: what is upgraded is then seen by its inode.
+packages_before() { # DIR PACKAGE...
+	local dir=$1 p version
+	shift
+	for p; do
+		if [ -d "$packages/before" ]; then
+			cp "$packages/before/$p"_*.deb "$dir/"
+			continue
+		fi
+		dpkg-deb -R "$packages/new/$p"_*.deb "$tmp/unpacked"
+		version=$(dpkg-deb -f "$packages/new/$p"_*.deb Version)
+		sed -i "s/$version/0.2.0~1.before/" "$tmp/unpacked/DEBIAN/control"
+		dpkg-deb -b "$tmp/unpacked" "$dir/" >/dev/null
+		rm -r "$tmp/unpacked"
+	done
+}
+
 # What is written there is in memory, over the Debian that all have in common.
 machine_new() { # NAME
 	local layers=$tmp/$1.layers
