@@ -5,13 +5,15 @@
 # limit: 550
 . "$(dirname "$0")/../lib/lib.sh"
 need mmdebstrap umoci skopeo patchelf dpkg-scanpackages dpkg-deb jq setpriv
-ls "$KVTEST_BUILD"/deb/kvpool-node_*.deb >/dev/null 2>&1 ||
-	skip "no packages in $KVTEST_BUILD/deb: make deb"
+# The latest ones, of `make deb` or of `make check-packages`.
+node=$(ls -t "$KVTEST_BUILD"/{deb,packages/new}/kvpool-node_*.deb 2>/dev/null | head -n 1 || :)
+[ -n "$node" ] || skip "no packages in $KVTEST_BUILD/deb or packages/new: make deb"
+packages=$(dirname "$node")
 here=$(cd "$(dirname "$0")" && pwd)
 
 build() { # DIR: an image in there
 	mkdir "$1"
-	ln -s "$KVTEST_BUILD/deb" "$1/deb"
+	ln -s "$packages" "$1/deb"
 	BUILD=$1 "$here/../../tools/deploy/image/build" >"$1/out" 2>&1
 }
 build "$tmp/1" || {
