@@ -32,6 +32,9 @@
 #include "pool/kvpool.h"
 #include "pool/model/quota.h"
 
+#define EVENTS_LIMIT 1000
+#define EVENTS_LIMIT_MAX 10000
+
 #define ETCD_START_MS 10000
 #define DEFAULT_STATE "/var/lib/kvpool/master.state"
 
@@ -256,6 +259,24 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 				   ret_text);
 }
 
+static json_t *events_page(void *arg, const struct daemon_admin_query *q,
+			   unsigned int *ret_status, const char **ret_text)
+{
+	const char *since = q->get(q, "since"), *limit = q->get(q, "limit");
+	uint64_t from = 0, most = EVENTS_LIMIT;
+
+	if (!acting(arg))
+		return standby_page(arg, ret_status, ret_text);
+	*ret_status = 400;
+	*ret_text = "since: accepted: 0 to 2^63 - 1; limit: 1 to 10000";
+	if ((since && pool_parse_u64(since, 0, INT64_MAX, &from)) ||
+	    (limit && pool_parse_u64(limit, 1, EVENTS_LIMIT_MAX, &most)))
+		return NULL;
+	*ret_status = 500;
+	*ret_text = "out of memory";
+	return master_happened_json(acting(arg), from, (unsigned int)most);
+}
+
 static json_t *drain_page(void *arg, const struct daemon_admin_query *q,
 			  unsigned int *ret_status, const char **ret_text)
 {
@@ -279,6 +300,7 @@ static const struct daemon_admin_page pages[] = {
 	  .fn = objects_page,
 	  .params = DAEMON_OBJECTS_PARAMS,
 	  .names = true },
+	{ .path = "/api/events", .fn = events_page, .params = "since, limit" },
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
 	  .admin = true,

@@ -38,6 +38,7 @@
 
 #include "master/copies.h"
 #include "master/keep.h"
+#include "master/events.h"
 #include "master/map.h"
 #include "master/members.h"
 #include "master/server.h"
@@ -63,6 +64,8 @@ struct master {
 	unsigned int heartbeat_ms, summary_s;
 	struct master_map map;
 	struct master_members members;
+	struct master_events events;
+	uint64_t lost_seen; /* MC_LOST_KEYS at the last tick */
 	struct master_state *state; /* owns, or NULL */
 	struct etcd_state *etcd_state; /* borrows; then state is NULL */
 	bool (*acting)(void *arg); /* NULL: always */

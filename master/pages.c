@@ -185,3 +185,9 @@ int master_objects_json(struct master *m, const char *prefix,
 	return pool_pages_list(&m->map.tree, prefix, token, limit, object_item,
 			       m, ret_json);
 }
+
+json_t *master_happened_json(struct master *m, uint64_t since,
+			     unsigned int limit)
+{
+	return master_events_json(&m->events, since, limit);
+}

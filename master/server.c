@@ -77,6 +77,9 @@ static void set_ready(struct master *m, const char *why)
 	pool_info("epoch %llu: ready after %llu ms (%s), %llu keys",
 		  (unsigned long long)m->epoch, (unsigned long long)ms, why,
 		  (unsigned long long)m->map.nfiles);
+	master_event(&m->events, "ready", "epoch %llu, %llu keys (%s)",
+		     (unsigned long long)m->epoch,
+		     (unsigned long long)m->map.nfiles, why);
 	for (i = 0; i < m->members.n; i++) {
 		struct master_member *mb = m->members.by_index[i];
 
@@ -86,6 +89,8 @@ static void set_ready(struct master *m, const char *why)
 		if (mb->session)
 			continue;
 		pool_warn_paced("node %s has not come back", mb->name);
+		master_event(&m->events, "gone", "%s has not come back",
+			     mb->name);
 		member_gone(m, mb, m->start_ms);
 	}
 	/* Now do what had to wait: deferred OPS, missing copies, completing
@@ -182,6 +187,9 @@ static void check_members(struct master *m, uint64_t now_ms)
 		pool_warn_paced(
 			"node %s is gone: what it alone held has left the pool",
 			mb->name[0] ? mb->name : "?");
+		master_event(&m->events, "gone",
+			     "%s: what it alone held has left the pool",
+			     mb->name[0] ? mb->name : "?");
 		member_gone(m, mb, mb->heard_ms);
 		master_patrol_start(m);
 		master_kick(m);
@@ -204,6 +212,17 @@ static void check_unjoined(struct master *m, uint64_t now_ms)
 		master_count(m, MC_UNJOINED);
 		master_session_end(s, "it did not join");
 	}
+}
+
+static void note_losses(struct master *m)
+{
+	uint64_t lost = pool_counter_value(&m->stats.c[MC_LOST_KEYS]);
+
+	if (lost > m->lost_seen)
+		master_event(&m->events, "lost",
+			     "%llu objects lost their last copy",
+			     (unsigned long long)(lost - m->lost_seen));
+	m->lost_seen = lost;
 }
 
 static void on_tick(uv_timer_t *t)
@@ -235,6 +254,7 @@ static void on_tick(uv_timer_t *t)
 	if (now_ms >= m->patrol.next_ms && !m->patrol.active && m->ready)
 		master_patrol_start(m);
 	master_repair_run(m, now_ms);
+	note_losses(m);
 	tick_state(m, now_ms);
 	if (m->summary_s && now_ms >= m->next_summary_ms) {
 		m->next_summary_ms = now_ms + (uint64_t)m->summary_s * 1000;
@@ -303,6 +323,7 @@ static void free_master(struct master *m)
 	master_state_close(m->state);
 	master_map_fini(&m->map);
 	master_members_fini(&m->members);
+	master_events_fini(&m->events);
 	free(m->state_path);
 	free(m->issued.ring);
 	free(m->buffers);
@@ -400,8 +421,12 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	pool_list_init(&m->sessions);
 	master_repair_init(&m->repair, opts->repair_rate, opts->repair_copies);
 	master_members_init(&m->members);
-	err = master_map_init(&m->map, MASTER_TOMBS_MAX, MASTER_GHOSTS_MAX);
+	err = master_events_init(&m->events);
+	if (!err)
+		err = master_map_init(&m->map, MASTER_TOMBS_MAX,
+				      MASTER_GHOSTS_MAX);
 	if (err) {
+		master_events_fini(&m->events);
 		free(m->buffers);
 		free(m);
 		return err;

@@ -101,6 +101,10 @@ int master_objects_json(struct master *m, const char *prefix,
 			const char *token, unsigned int limit,
 			json_t **ret_json);
 
+/* What happened, as master_events_json. */
+json_t *master_happened_json(struct master *m, uint64_t since,
+			     unsigned int limit);
+
 enum master_drain_do {
 	MASTER_DRAIN_SHOW,
 	MASTER_DRAIN_BEGIN,

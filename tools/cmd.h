@@ -28,6 +28,7 @@ int cmd_stat(int argc, char **argv);
 int cmd_fault(int argc, char **argv);
 int cmd_drain(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
+int cmd_events(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_healthz(int argc, char **argv);
 int cmd_mountpoint(int argc, char **argv);

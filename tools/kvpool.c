@@ -19,6 +19,7 @@ static const struct subcommand {
 	{ "ls", cmd_ls, "list objects" },
 	{ "stat", cmd_stat, "show one object" },
 	{ "fault", cmd_fault, "inject faults into connections, for tests" },
+	{ "events", cmd_events, "what happened to the pool" },
 	{ "doctor", cmd_doctor, "find what costs speed or safety" },
 	{ "healthz", cmd_healthz, "is a daemon alive, or ready?" },
 	{ "mountpoint", cmd_mountpoint, "make a directory to mount at" },
