@@ -3,7 +3,7 @@
 # in a browser, what it says of a pool that is healthy, short of copies, full, and
 # without its master. PAGE_SHOTS=DIR keeps the pictures.
 # modes: passthrough
-# limit: 180
+# limit: 240
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need curl jq setfattr
@@ -141,6 +141,113 @@ cat >"$tmp/contrast.js" <<'JS'
 })()
 JS
 contrast="until=$(cat "$tmp/contrast.js")"
+
+echo "== what no node of ours says: figures that are lies, names that are HTML, other states"
+cat >"$tmp/made_up.py" <<'PY'
+"""A master whose answers are the files of a directory; counts what it is asked."""
+import http.server
+import os
+import sys
+
+web, answers, port_file = sys.argv[1:]
+asked = {"status": 0}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        path = self.path.partition("?")[0]
+        name, status = path.rpartition("/")[2], 200
+        if path.startswith("/api/"):
+            asked[name] = asked.get(name, 0) + 1
+            kind, file = "application/json", os.path.join(answers, name)
+        else:
+            kind = {"": "text/html", "app.css": "text/css"}.get(name, "text/javascript")
+            file = os.path.join(web, name or "index.html")
+        if name == "asked":
+            body = str(asked["status"]).encode()
+        elif os.path.exists(file):
+            body = open(file, "rb").read()
+        else:
+            status, body = 503, b'{"error": "not \\u001b[31m now"}'
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+open(port_file, "w").write(str(server.server_port))
+server.serve_forever()
+PY
+mkdir "$tmp/answers"
+python3 "$tmp/made_up.py" "$web" "$tmp/answers" "$tmp/made_up.port" &
+made_up=$!
+wait_until 10 test -s "$tmp/made_up.port"
+answer() { # PAGE JQ-FILTER: of what the real master said
+	jq "$2" "$tmp/$1.json" >"$tmp/answers/.$1"
+	mv "$tmp/answers/.$1" "$tmp/answers/$1"
+}
+html='<img src=x onerror=alert(1)>'
+answer status '.used = -1 | .evictable = 1e300 | .keys = "many" | .uptime_ms = null |
+	.repair.seconds_left = -7 | .version = "<b>1</b>"'
+jq --arg html "$html" --arg long "$(printf '%0255d' 0)" '.nodes[0] += { name: $html, used: 9e18,
+	evictable: -3, capacity: 1, objects: -1, sent_bytes: "x", data_mode: $html,
+	state: "draining \u0007 %", draining: true } | .nodes[1].name = $long' \
+	"$tmp/nodes.json" >"$tmp/answers/nodes"
+browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" size=380x800 open \
+	"$(says "Healthy: 3 nodes, every object has its copies. Nothing to do. Being drained: $html.")" \
+	"until=${fits// /}" 'print=document.querySelectorAll("img").length' \
+	'print=/NaN|undefined|null|Infinity/.test(document.body.innerText)' \
+	'print=[...document.querySelectorAll("#nodes .name")].map((e) => e.textContent.length).join()' \
+	'print=document.querySelector("#nodes tbody tr").innerText.includes("draining \\x07 %")' \
+	"shot=$shots/lies-phone.png" size=1280x900 "shot=$shots/lies.png" \
+	"do=document.getElementById('find').requestSubmit()" \
+	'until=document.getElementById("found").textContent === "No list of objects: not \\x1b[31m now"' \
+	"run=echo '{}' >$tmp/answers/objects" "do=document.getElementById('find').requestSubmit()" \
+	'until=document.getElementById("found").textContent.startsWith("No list of objects: ")' \
+	quiet >"$tmp/said"
+[ "$(xargs <"$tmp/said")" = "0 false ${#html},255,$(jq -r '.nodes[2].name | length' \
+	"$tmp/nodes.json") true" ] || fail "lies: $(cat "$tmp/said")"
+
+echo "== each problem has its line"
+state() { # LINE STATUS-FILTER NODES-FILTER: a step each
+	answer status "$2"
+	answer nodes "$3"
+	browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "$(says "$1")" quiet
+}
+state 'The master waits for nodes' '.ready = false' '.nodes[1].alive = false'
+state '1 node is away: ' . '.nodes[1].alive = false'
+state '2 objects have no copy on a store. Await the repair.' \
+	'.repair += { endangered: 3, left_0: 2 }' .
+state 'Copies of 4 objects have no room (1.0 KiB). Add a store.' \
+	'.repair += { no_room_keys: 4, no_room_bytes: 1024 }' '.nodes[0].draining = true'
+state 'The pool has no nodes. Start one: kvpool up.' . '.nodes = []'
+state 'The pool has no store.' '.capacity = 0' .
+state "certificate expires in 1 day." '.links = { protected: "tls", expires_days: 1 }' .
+state 'This master is a standby. Open the page of the one that leads: nodes reach it at m2:7070.' \
+	'del(.repair) | .election = { leader: "m2:7070" }' .
+state 'No master leads now' 'del(.repair) | .election = { leader: "" }' .
+
+echo "== it asks less often without an answer, and not while it is hidden"
+answer status .
+answer nodes .
+browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "$(says Healthy)" \
+	"run=rm $tmp/answers/status" "$(says 'No master at 127.0.0.1:')" \
+	"$(says ': not \x1b[31m now. Start kvpool-master')" 'until=wait_ms === 8000' \
+	"run=cp $tmp/status.json $tmp/answers/status" "$(says Healthy)" 'until=wait_ms === 2000' \
+	'do=Object.defineProperty(document, "hidden", { value: true, configurable: true })' \
+	'do=document.dispatchEvent(new Event("visibilitychange"))' 'run=sleep 0.5' \
+	'print=fetch("api/asked").then((a) => a.text())' 'run=sleep 5' \
+	'print=fetch("api/asked").then((a) => a.text())' \
+	'do=delete document.hidden; document.dispatchEvent(new Event("visibilitychange"))' \
+	'until=samples.length >= 3' quiet >"$tmp/said"
+[ "$(sort -u "$tmp/said" | wc -l)" = 1 ] || fail "asked while hidden: $(xargs <"$tmp/said")"
+kill "$made_up"
+wait "$made_up" 2>/dev/null || :
 
 echo "== a healthy pool"
 # shellcheck disable=SC2046 # steps, which have no blanks
