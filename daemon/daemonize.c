@@ -226,6 +226,20 @@ int daemon_background_start(const char *log_file, const char *log_name)
 	return 0;
 }
 
+int daemon_background_again(const char *log_file, const char *log_name)
+{
+	int log_fd = log_file ? set_log(log_file) : default_log(log_name);
+
+	if (log_fd < 0 && log_file)
+		return print_log_error(log_file, log_fd);
+	if (log_fd >= 0) {
+		become_child(-1, log_fd);
+		close(log_fd);
+	}
+	self.background = true;
+	return 0;
+}
+
 /*
  * Leaves the parent's session, late because of automounts: whoever touches an
  * automount's directory waits until something is mounted there, except for the

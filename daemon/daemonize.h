@@ -24,6 +24,9 @@
  * is no child.
  */
 int daemon_background_start(const char *log_file, const char *log_name);
+/* In a program that a process in the background has executed: as above, but
+ * this is that process already. 0 or -errno (printed). */
+int daemon_background_again(const char *log_file, const char *log_name);
 /* Stays in the foreground; log_file NULL: stderr. 0 or -errno (printed). */
 int daemon_foreground_start(const char *log_file);
 /* Start-up has failed: prints which log file has the reason, if one is used. */

@@ -25,6 +25,9 @@
 
 enum { PUT = 1, LET_GO };
 
+#define KEPT_ENV "KVPOOL_KEPT_FDS" /* DEVICE,MEMFD,GUARD,PROGRAM */
+#define ARGS_MAX 65536 /* bytes of the command line */
+
 static struct {
 	char *mountpoint; /* owns */
 	int sock, sig_fd, kept_fd;
@@ -33,6 +36,8 @@ static struct {
 	pid_t pid;  /* of the present or last daemon */
 	bool alive; /* it has not closed its end of sock */
 	bool ending; /* SIGTERM came */
+	bool renew; /* SIGUSR2 came: when the daemon has ended, become the
+		       program that is installed now */
 	int status; /* of waitpid, of pid; -1: not known yet */
 	uint64_t spawn_ms;
 	uint64_t dead_ms; /* since when no daemon serves; 0: one does, or
@@ -86,6 +91,77 @@ static void follow(void)
 	_exit(exit_code(kp.status));
 }
 
+/* ---- becoming the program that is installed now ---- */
+
+static void inherit(int fd)
+{
+	(void)fcntl(fd, F_SETFD, 0);
+}
+
+/* The command line of this process, with the caller's memory; -errno. */
+static int own_args(char *text, size_t cap, char **argv, int max)
+{
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC), n = 0;
+	ssize_t len = fd < 0 ? -1 : read(fd, text, cap - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (len <= 0 || (size_t)len == cap - 1)
+		return -E2BIG;
+	text[len] = '\0';
+	for (char *p = text; p < text + len && n < max - 1; p += strlen(p) + 1)
+		argv[n++] = p;
+	argv[n] = NULL;
+	return n;
+}
+
+/* Executes path, or, if it is "", the file `old` (O_PATH), as this keeper.
+ * Returns -errno. */
+static int become(const char *path, int old)
+{
+	static char text[ARGS_MAX], *argv[ARGS_MAX / 2];
+	char fds[64];
+	int rc = own_args(text, sizeof(text), argv,
+			  sizeof(argv) / sizeof(argv[0]));
+
+	if (rc < 0)
+		return rc;
+	snprintf(fds, sizeof(fds), "%d,%d,%d,%d", kp.dev_fd, kp.kept_fd,
+		 kp.guard, old);
+	if (setenv(KEPT_ENV, fds, 1))
+		return -ENOMEM;
+	inherit(kp.dev_fd);
+	inherit(kp.kept_fd);
+	inherit(kp.guard);
+	(void)execveat(path[0] ? AT_FDCWD : old, path, argv, environ,
+		       path[0] ? 0 : AT_EMPTY_PATH);
+	rc = -errno;
+	(void)unsetenv(KEPT_ENV);
+	return rc;
+}
+
+/* Returns if that is not possible: this program goes on. */
+static void renew(void)
+{
+	static const char deleted[] = " (deleted)";
+	const size_t len = strlen(deleted);
+	int old = open("/proc/self/exe", O_PATH), err;
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	kp.renew = false;
+	path[n > 0 ? n : 0] = '\0';
+	/* Another file has its name now. */
+	if (n > (ssize_t)len && strcmp(path + (size_t)n - len, deleted) == 0)
+		path[(size_t)n - len] = '\0';
+	pool_info("%s: the keeper becomes %s", kp.mountpoint, path);
+	err = old < 0 || n <= 0 ? -errno : become(path, old);
+	pool_error("%s: the keeper cannot execute %s (%s): it goes on as it is",
+		   kp.mountpoint, path, strerror(-err));
+	if (old >= 0)
+		close(old);
+}
+
 /* ---- the daemon ---- */
 
 static bool serves(void)
@@ -107,8 +183,11 @@ static void on_death(void)
 		give_up("", MNT_FORCE, exit_code(kp.status));
 	if (kp.head->begun_ms || !kp.dead_ms)
 		kp.dead_ms = pool_now_ms();
-	pool_warn("%s: kvpoold (pid %d) has died: the next one adopts the "
-		  "mount", kp.mountpoint, (int)kp.pid);
+	if (kp.renew)
+		renew();
+	else
+		pool_warn("%s: kvpoold (pid %d) has died: the next one adopts "
+			  "the mount", kp.mountpoint, (int)kp.pid);
 }
 
 /* One message, with the descriptor of PUT. */
@@ -169,6 +248,15 @@ static void on_signal(void)
 		return;
 	if (si.ssi_signo == SIGCHLD) {
 		reap();
+		return;
+	}
+	if (si.ssi_signo == SIGUSR2) {
+		if (kp.alive && !serves())
+			return; /* it does not handle it yet */
+		if (kp.alive)
+			kp.renew = kill(kp.pid, SIGUSR2) == 0;
+		else
+			renew();
 		return;
 	}
 	if (si.ssi_signo == SIGHUP)
@@ -315,33 +403,74 @@ static int start_guard(void)
 	return kp.guard < 0 ? kp.guard : 0;
 }
 
-static int open_keeper(const char *mountpoint)
+static int open_signals(void)
 {
+	static const int handled[] = { SIGTERM, SIGINT, SIGHUP, SIGCHLD,
+				       SIGUSR2 };
 	sigset_t signals;
+
+	sigemptyset(&signals);
+	for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+		sigaddset(&signals, handled[i]);
+	pthread_sigmask(SIG_BLOCK, &signals, &kp.before);
+	/* (What a keeper has become begins with its mask.) */
+	for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+		sigdelset(&kp.before, handled[i]);
+	kp.sig_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	return kp.sig_fd < 0 ? -errno : 0;
+}
+
+static int open_keeper(void)
+{
 	int err;
 
-	kp.sock = kp.dev_fd = kp.sig_fd = -1;
-	kp.mountpoint = strdup(mountpoint);
 	kp.kept_fd = fs_kept_create();
 	if (kp.kept_fd < 0)
 		return kp.kept_fd;
-	err = kp.mountpoint ? fs_kept_map(kp.kept_fd, &kp.head) : -ENOMEM;
-	if (err)
-		return err;
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGHUP);
-	sigaddset(&signals, SIGCHLD);
-	pthread_sigmask(SIG_BLOCK, &signals, &kp.before);
-	kp.sig_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	return kp.sig_fd < 0 ? -errno : start_guard();
+	err = fs_kept_map(kp.kept_fd, &kp.head);
+	if (!err)
+		err = open_signals();
+	return err ? err : start_guard();
+}
+
+bool daemon_keeper_renewed(void)
+{
+	return getenv(KEPT_ENV) != NULL;
+}
+
+/* Goes on with what the program before has left. */
+static int open_renewed(void)
+{
+	int *fds[] = { &kp.dev_fd, &kp.kept_fd, &kp.guard, NULL }, old, err;
+	char end;
+
+	if (sscanf(getenv(KEPT_ENV), "%d,%d,%d,%d%c", fds[0], fds[1], fds[2],
+		   &old, &end) != 4)
+		return -EINVAL;
+	(void)unsetenv(KEPT_ENV);
+	for (int **fd = fds; *fd; fd++)
+		if (fcntl(**fd, F_SETFD, FD_CLOEXEC) < 0)
+			return -errno;
+	err = fs_kept_map(kp.kept_fd, &kp.head);
+	if (err) {
+		pool_error("%s: the keeper's memory is another version's: its "
+			   "program goes on", kp.mountpoint);
+		return become("", old);
+	}
+	close(old);
+	kp.dead_ms = pool_now_ms();
+	return open_signals();
 }
 
 int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k)
 {
-	int err = open_keeper(mountpoint);
+	int err;
 
+	kp.sock = kp.dev_fd = kp.sig_fd = -1;
+	kp.mountpoint = strdup(mountpoint);
+	err = !kp.mountpoint		 ? -ENOMEM :
+	      daemon_keeper_renewed() ? open_renewed() :
+					open_keeper();
 	if (err) {
 		pool_error("no keeper for %s: %s", mountpoint, strerror(-err));
 		return err;

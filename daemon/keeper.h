@@ -37,7 +37,12 @@
  * when the connection ends.)
  *
  * The next daemon is a fork of the keeper, so it is the same program with the
- * same options, and INIT stays equal. A daemon that takes over (--takeover) has
+ * same options, and INIT stays equal. On SIGUSR2 (`kvpool restart`) the daemon
+ * ends without losing anything (daemon/restart.h), and the keeper first becomes
+ * the program that is now installed where its own was, in the same process, by
+ * execve(2) with the same arguments. What it has is inherited: KEPT_ENV has the
+ * numbers of the descriptors, the last of them its old program, which goes on
+ * if the new one cannot read the memfd. A daemon that takes over (--takeover) has
  * a keeper of its own; the old one ends with the old daemon.
  *
  * SIGTERM, SIGINT and SIGHUP are passed on to the daemon; if there is none, the
@@ -70,6 +75,9 @@ struct daemon_keeper {
  * -errno, logged: no daemon was forked.
  */
 int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k);
+/* Is this the program that a keeper has become? Then it must not go into the
+ * background, and daemon_keeper_start goes on as that keeper. */
+bool daemon_keeper_renewed(void);
 /* Gives the keeper a copy of dev_fd: from now on the mount survives this
  * daemon. 0 or -errno, logged. */
 int daemon_keeper_put(const struct daemon_keeper *k, int dev_fd);

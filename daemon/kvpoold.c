@@ -62,11 +62,50 @@ static void let_go(struct node_program *p)
 	daemon_keeper_let_go(&p->keeper);
 }
 
+/* ---- ending for the next daemon, which the keeper starts ---- */
+
+static void restart_pause(void *arg)
+{
+	fs_pause(((struct node_program *)arg)->fs);
+}
+
+static const char *restart_busy(void *arg)
+{
+	struct node_program *p = arg;
+	const char *busy = fs_busy(p->fs);
+
+	if (!busy)
+		busy = pool_node_busy(p->node);
+	if (!busy && !pool_node_acked(p->node))
+		busy = "the master has not acked all changes";
+	return busy;
+}
+
+static void restart_resume(void *arg)
+{
+	fs_resume(((struct node_program *)arg)->fs);
+}
+
+static void restart_leave(void *arg)
+{
+	fs_keep_now(((struct node_program *)arg)->fs);
+}
+
+static const struct daemon_restart_ops restart_ops = {
+	.pause = restart_pause,
+	.busy = restart_busy,
+	.resume = restart_resume,
+	.leave = restart_leave,
+};
+
 /* From here on the mount survives this process. */
 static int put_keeper(struct node_program *p)
 {
 	int err = p->fs ? daemon_keeper_put(&p->keeper, fs_device(p->fs)) : 0;
 
+	if (!err && p->fs && p->keeper.sock >= 0)
+		err = daemon_restart_open(&p->base.loop, &restart_ops, p,
+					  &p->restart);
 	return err || !p->fs ? err :
 	       daemon_keeper_watch(&p->keeper, &p->base.loop, on_keeper_lost,
 				   p);
@@ -138,6 +177,7 @@ static void stop(struct daemon_program *base)
 	daemon_name_lock_ending();
 	let_go(p);
 	daemon_takeover_close(p->takeover);
+	daemon_restart_close(&p->restart);
 	daemon_admin_close(p->admin, on_admin_closed, p);
 }
 
@@ -710,6 +750,7 @@ static int keep_privileges(const struct daemon_node_conf *conf)
 		.rdma = conf->transport != TRANSPORT_TCP &&
 			access("/sys/class/infiniband", F_OK) == 0,
 		.priority = true,
+		.again = conf->keeper,
 		.low_port = is_low(&conf->listen) || is_low(&conf->admin) ||
 			    (conf->embedded && is_low(&conf->masters.at[0])),
 	};
@@ -733,8 +774,11 @@ int main(int argc, char **argv)
 		return 1;
 	/* One log file per node of the machine. */
 	snprintf(log_name, sizeof(log_name), "kvpoold-%s", conf->name);
-	rc = conf->foreground ?
-		     daemon_foreground_start(conf->log_file) :
-		     daemon_background_start(conf->log_file, log_name);
+	if (conf->foreground)
+		rc = daemon_foreground_start(conf->log_file);
+	else if (daemon_keeper_renewed())
+		rc = daemon_background_again(conf->log_file, log_name);
+	else
+		rc = daemon_background_start(conf->log_file, log_name);
 	return rc ? 1 : run(conf);
 }

@@ -17,6 +17,13 @@ static int fail(FILE *err, const char *what, const char *given,
 	return -EINVAL;
 }
 
+bool daemon_keeper_env(void)
+{
+	const char *text = getenv("KVPOOL_KEEPER");
+
+	return text && text[0];
+}
+
 /* Appends text, and takes ownership of it (NULL: out of memory). */
 static int add(struct daemon_mount_args *m, char *text, FILE *err)
 {
@@ -141,9 +148,11 @@ int daemon_mount_args_init(struct daemon_mount_args *m, int argc,
 
 	memset(m, 0, sizeof(*m));
 	rc = add(m, strdup("kvpoold"), err);
-	/* First, so that -o store_size=... overrides it. */
+	/* First, so that -o store_size=... and -o keeper=no override them. */
 	if (!rc)
 		rc = add_pair(m, "--store-size", "0", err);
+	if (!rc && !daemon_keeper_env())
+		rc = add(m, strdup("--keeper"), err);
 	for (int i = 1; !rc && i < argc; i++) {
 		const char *arg = argv[i];
 

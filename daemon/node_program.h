@@ -14,6 +14,7 @@
 #include "daemon/keeper.h"
 #include "daemon/node_conf.h"
 #include "daemon/program.h"
+#include "daemon/restart.h"
 #include "daemon/takeover.h"
 #include "fs/session.h"
 #include "master/ha.h"
@@ -36,6 +37,7 @@ struct node_program {
 	struct daemon_admin *admin;
 	struct daemon_takeover *takeover; /* NULL: cannot be handed over */
 	struct daemon_keeper keeper;
+	struct daemon_restart restart; /* by the keeper */
 	struct daemon_taken taken; /* with --takeover, until it serves */
 	char *mount; /* absolute */
 	char dir[PATH_MAX]; /* of this node, in --run-dir */

@@ -56,8 +56,11 @@ static uint64_t wanted(const struct daemon_needs *needs)
 	return set;
 }
 
-static int apply(uint64_t set)
+static int apply(uint64_t set, bool again)
 {
+	const capng_type_t sets = CAPNG_EFFECTIVE | CAPNG_PERMITTED |
+				  (again ? CAPNG_BOUNDING_SET : 0);
+
 	/* Without CAP_SETPCAP the bounding set cannot be changed. It need not
 	 * be: with no_new_privs, execve(2) adds no capabilities. */
 	bool bounds = kept.sealed &&
@@ -70,8 +73,7 @@ static int apply(uint64_t set)
 	capng_clear(CAPNG_SELECT_ALL);
 	for (cap = 0; cap < 64; cap++)
 		if (set & (1ull << cap))
-			capng_update(CAPNG_ADD,
-				     CAPNG_EFFECTIVE | CAPNG_PERMITTED, cap);
+			capng_update(CAPNG_ADD, sets, cap);
 	if ((bounds && capng_apply(CAPNG_SELECT_BOUNDS)) ||
 	    capng_apply(CAPNG_SELECT_AMBIENT) || capng_apply(CAPNG_SELECT_CAPS))
 		return -EPERM;
@@ -111,7 +113,7 @@ int daemon_privileges_keep(const struct daemon_needs *needs)
 		return -EPERM;
 	}
 	kept.sealed = !needs->helper || has(CAP_SYS_ADMIN);
-	err = apply(wanted(needs));
+	err = apply(wanted(needs), needs->again);
 	if (!err && kept.sealed && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		err = -errno;
 	if (!err)

@@ -21,6 +21,8 @@ struct daemon_needs {
 	bool rdma;     /* memory beyond RLIMIT_MEMLOCK */
 	bool priority; /* a nice value down to -10 */
 	bool low_port; /* listens on a port below 1024 */
+	bool again;    /* what it keeps is also for the program that it
+			  executes in its place (keeper.h) */
 };
 
 /* Keeps what is needed, as far as this process has it; a need that it cannot

@@ -516,12 +516,15 @@ static void start_guard(struct fs *fs)
 		guard_now(fs);
 }
 
-static void on_keeping(uv_timer_t *t)
+void fs_keep_now(struct fs *fs)
 {
-	struct fs *fs = t->data;
-
 	if (pool_node_settled(fs->node))
 		fs_kept_safe(fs, fs_kept_mark(fs));
+}
+
+static void on_keeping(uv_timer_t *t)
+{
+	fs_keep_now(t->data);
 }
 
 /* From now on the mount survives this process. */

@@ -129,6 +129,9 @@ void fs_resume(struct fs *fs);
 /* What is in flight and cannot be handed over, as text for the log; NULL:
  * nothing. It ends by itself: ask again. */
 const char *fs_busy(struct fs *fs);
+/* With a keeper: if all that was made or changed through the mount survives
+ * this process, records that, so that no fsync after it fails. */
+void fs_keep_now(struct fs *fs);
 /* Writes nodeids, handles and the /dev/fuse descriptor into h. Errors: h->err.
  */
 void fs_hand_over(struct fs *fs, struct pool_handover *h);

@@ -20,6 +20,7 @@
 
 int cmd_up(int argc, char **argv);
 int cmd_down(int argc, char **argv);
+int cmd_restart(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_nodes(int argc, char **argv);
 int cmd_top(int argc, char **argv);

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/mount_args.h"
 #include "daemon/sibling.h"
 #include "tools/cmd.h"
 
@@ -19,8 +20,9 @@ static const char usage[] =
 	"in one\n"
 	"process. Returns when DIR is mounted. Without --store-size the store "
 	"gets a\n"
-	"quarter of the memory, at most 16G. Other options are those of "
-	"kvpoold.\n"
+	"quarter of the memory, at most 16G. A keeper keeps the mount if the "
+	"process is\n"
+	"killed (--keeper=no: none). Other options are those of kvpoold.\n"
 	"\"kvpool down --mount DIR\" stops it.\n";
 
 /* The value of --name V or --name=V, or of the environment, or NULL. */
@@ -71,17 +73,19 @@ static int run(const char *program, char **argv, bool foreground)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* Returns kvpoold --embedded [--store-size N] ARGS..., for the caller to free;
+/* Returns kvpoold --embedded [--keeper] [--store-size N] ARGS..., for the caller to free;
  * NULL: no memory. size is borrowed. */
 static char **make_argv(int argc, char **argv, const char *size)
 {
-	char **out = calloc((size_t)argc + 5, sizeof(*out));
+	char **out = calloc((size_t)argc + 6, sizeof(*out));
 	int n = 0;
 
 	if (!out)
 		return NULL;
 	out[n++] = (char *)(uintptr_t)"kvpoold";
 	out[n++] = (char *)(uintptr_t)"--embedded";
+	if (!daemon_keeper_env())
+		out[n++] = (char *)(uintptr_t)"--keeper";
 	if (size) {
 		out[n++] = (char *)(uintptr_t)"--store-size";
 		out[n++] = (char *)(uintptr_t)size;

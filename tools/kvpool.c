@@ -12,6 +12,8 @@ static const struct subcommand {
 } subcommands[] = {
 	{ "up", cmd_up, "start a pool of one node and mount it" },
 	{ "down", cmd_down, "stop the node that serves a mount" },
+	{ "restart", cmd_restart, "replace the node that serves a mount by the "
+				  "installed program" },
 	{ "status", cmd_status, "show the state of a node or of the master" },
 	{ "nodes", cmd_nodes, "list the nodes of the pool" },
 	{ "top", cmd_top, "show the nodes of the pool, again and again" },

@@ -159,10 +159,15 @@ void pool_node_barrier_patient(struct node_barrier *b)
 	b->patient = true;
 }
 
+bool pool_node_acked(const struct pool_node *n)
+{
+	return pool_list_empty(&n->sealing) && pool_list_empty(&n->pending) &&
+	       node_ops_oldest(n) == UINT64_MAX;
+}
+
 bool pool_node_settled(const struct pool_node *n)
 {
-	return pool_list_empty(&n->writers) && pool_list_empty(&n->sealing) &&
-	       pool_list_empty(&n->pending) && node_ops_oldest(n) == UINT64_MAX;
+	return pool_list_empty(&n->writers) && pool_node_acked(n);
 }
 
 int pool_node_lost(struct node_dirent *dir)

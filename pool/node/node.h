@@ -692,6 +692,8 @@ void pool_node_notified(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
 /* Is everything that was made or changed here published or acked? */
 bool pool_node_settled(const struct pool_node *n);
+/* The same without the files that are open for writing. */
+bool pool_node_acked(const struct pool_node *n);
 /* Returns dir's `lost`, and resets it to 0: it is reported once. */
 int pool_node_lost(struct node_dirent *dir);
 /* Ends all barriers with -ECANCELED. */

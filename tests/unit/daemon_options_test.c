@@ -367,16 +367,23 @@ static void mount_becomes_a_command_line_of_the_daemon(void **state)
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m:7070", "/mnt/kv",
 				    "-o", "rw,_netdev,store_size=50G,no_passthrough"),
 			 0);
-	assert_string_equal(text, "kvpoold --store-size=0 --store-size=50G "
+	assert_string_equal(text, "kvpoold --store-size=0 --keeper --store-size=50G "
 				  "--no-passthrough --master=m:7070 --source=m:7070 "
 				  "--mount=/mnt/kv");
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x", "-sfv", "-n",
 				    "-t", "kvpool"),
 			 0);
-	assert_string_equal(text, "kvpoold --store-size=0 --master=m --source=m --mount=/x");
+	assert_string_equal(text, "kvpoold --store-size=0 --keeper --master=m --source=m --mount=/x");
 	assert_true(m.fake);
 	assert_true(m.verbose);
 	assert_string_equal(m.dir, "/x");
+
+	/* The environment decides about the keeper, if it does. */
+	setenv("KVPOOL_KEEPER", "no", 1);
+	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x"), 0);
+	assert_string_equal(text, "kvpoold --store-size=0 --master=m --source=m "
+				  "--mount=/x");
+	unsetenv("KVPOOL_KEEPER");
 }
 
 static void flags_of_the_mount_are_passed_on_or_refused(void **state)
@@ -389,7 +396,7 @@ static void flags_of_the_mount_are_passed_on_or_refused(void **state)
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x", "-o",
 				    "nosuid,noexec,noatime,x-y.z=1,nofail"),
 			 0);
-	assert_string_equal(text, "kvpoold --store-size=0 --noexec --noatime "
+	assert_string_equal(text, "kvpoold --store-size=0 --keeper --noexec --noatime "
 				  "--master=m --source=m --mount=/x");
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
 		snprintf(list, sizeof(list), "rw,%s,insecure", refused[i]);
