@@ -42,8 +42,8 @@
  * the program that is now installed where its own was, in the same process, by
  * execve(2) with the same arguments. What it has is inherited: KEPT_ENV has the
  * numbers of the descriptors, the last of them its old program, which goes on
- * if the new one cannot read the memfd. A daemon that takes over (--takeover) has
- * a keeper of its own; the old one ends with the old daemon.
+ * if the new one cannot read the memfd. A daemon that takes over (--takeover)
+ * has a keeper of its own; the old one ends with the old daemon.
  *
  * SIGTERM, SIGINT and SIGHUP are passed on to the daemon; if there is none, the
  * first two unmount.

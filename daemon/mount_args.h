@@ -31,8 +31,8 @@ struct daemon_mount_args {
 int daemon_mount_args_init(struct daemon_mount_args *m, int argc,
 			   char *const *argv, FILE *err);
 /* Does the environment say whether there is a keeper (KVPOOL_KEEPER)? If not,
- * mount.kvpool and `kvpool up` begin with --keeper; a later --keeper=no switches
- * it off. */
+ * mount.kvpool and `kvpool up` begin with --keeper; a later --keeper=no
+ * switches it off. */
 bool daemon_keeper_env(void);
 void daemon_mount_args_fini(struct daemon_mount_args *m);
 

@@ -73,8 +73,8 @@ static int run(const char *program, char **argv, bool foreground)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* Returns kvpoold --embedded [--keeper] [--store-size N] ARGS..., for the caller to free;
- * NULL: no memory. size is borrowed. */
+/* Returns kvpoold --embedded [--keeper] [--store-size N] ARGS..., for the
+ * caller to free; NULL: no memory. size is borrowed. */
 static char **make_argv(int argc, char **argv, const char *size)
 {
 	char **out = calloc((size_t)argc + 6, sizeof(*out));

@@ -170,11 +170,13 @@ also_kill=()
 up
 for i in 1 2 3 4 5 6 7 8; do cmp "$tmp/content" "$mnt/d/k$i"; done
 
-echo "== a killed one leaves a stale mount, which the next up cleans"
+echo "== a killed one without a keeper leaves a stale mount, which the next up cleans"
+down
+up --keeper=no
 kill -KILL "$up_pid"
 wait_until 10 ended "$up_pid"
 ! ls "$mnt" >/dev/null 2>&1 || fail "the mount of a killed daemon answers"
-up
+up --keeper=no
 for i in 1 8; do cmp "$tmp/content" "$mnt/d/k$i"; done
 
 echo "== its guard, when it is late, leaves the next mount alone"
@@ -183,7 +185,7 @@ also_kill+=("$guard")
 kill -STOP "$guard"
 kill -KILL "$up_pid"
 wait_until 10 ended "$up_pid"
-up # (the kernel gives it the device number of the mount before)
+up --keeper=no # (the kernel gives it the device number of the mount before)
 kill -CONT "$guard"
 wait_until 10 ended "$guard"
 for i in 1 8; do cmp "$tmp/content" "$mnt/d/k$i"; done
