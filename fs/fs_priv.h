@@ -248,6 +248,8 @@ struct fs {
 	unsigned int ncarried; /* entries ever added */
 	uv_timer_t keeping; /* with `kept`: runs while `adopting`, then every
 			       FS_KEPT_MS */
+	int backings_from; /* lower ids are those of earlier incarnations;
+			      0: there are none */
 	struct fs_inode root;
 	/* Filter of the names that have a negative dentry in the kernel
 	 * (notify.c): [0] is filled, [1] is the previous period's. */
@@ -467,9 +469,8 @@ bool fs_kept_lost(struct fs *fs, const struct fs_inode *i);
 void fs_kept_drop(struct fs *fs, struct fs_inode *i);
 /* Handling of the request with this unique begins; 0: it has ended. */
 void fs_kept_handling(struct fs *fs, uint64_t unique);
-/* Closes the backings of earlier incarnations, given an id that was registered
- * just now. */
-void fs_kept_backings(struct fs *fs, int id);
+/* Closes backings of earlier incarnations, if it is time. */
+void fs_kept_backings(struct fs *fs);
 
 /* The record of a nodeid of an earlier incarnation, or NULL. */
 struct fs_kept_rec *fs_kept_find(const struct fs *fs, uint64_t nodeid);

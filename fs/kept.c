@@ -470,14 +470,18 @@ void fs_kept_forget(struct fs *fs, struct fs_kept_rec *r)
 }
 
 /* Ids are handed out in ascending order. */
-void fs_kept_backings(struct fs *fs, int id)
+void fs_kept_backings(struct fs *fs)
 {
-	struct fs_kept_head *h = fs->kept ? fs->kept->head : NULL;
-	uint32_t n;
+	struct fs_kept_head *h = fs->kept->head;
+	uint32_t from = (uint32_t)fs->backings_from;
+	uint64_t now = pool_now_ms();
 
-	for (n = h ? h->backings : 0; h && n < (uint32_t)id; n++)
-		if (n > 0)
-			fs_backing_close(fs->dev_fd, (int)n);
-	if (h)
-		h->backings = (uint32_t)id;
+	if (h->close_ms && now < h->close_ms)
+		return;
+	for (; h->close_ms && h->backings < h->closing; h->backings++)
+		if (h->backings > 0)
+			fs_backing_close(fs->dev_fd, (int)h->backings);
+	h->closing = from;
+	barrier();
+	h->close_ms = h->backings < from ? now + FS_KEPT_BACKINGS_MS : 0;
 }

@@ -53,6 +53,11 @@
 #define FS_KEPT_DEATHS 3 /* deaths during one request, which then fails */
 #define FS_ADOPT_MS 5000
 #define FS_KEPT_MS 200
+/* The kernel resolves the backing id of an open not when it is answered, but
+ * when the caller runs again; if it is closed by then, the open fails with EIO.
+ * So the ids of a killed daemon are closed this late, or at most twice as late
+ * (they hold space of the store). */
+#define FS_KEPT_BACKINGS_MS 1000
 
 struct fs_kept_head {
 	uint32_t magic, size; /* of a record */
@@ -73,6 +78,8 @@ struct fs_kept_head {
 	uint64_t root_changed; /* as in a record */
 	uint32_t root_lost;
 	uint32_t used;      /* records from this one on were never used */
+	uint32_t closing;   /* backing ids below this one are closed next */
+	uint64_t close_ms;  /* pool_now_ms() when; 0: none */
 };
 
 #define FS_KEPT_ORPHAN UINT64_MAX

@@ -442,7 +442,7 @@ static void probe_backing(struct fs *fs)
 		return;
 	id = fs_backing_open(fs->dev_fd, f.fd);
 	if (id > 0) {
-		fs_kept_backings(fs, id);
+		fs->backings_from = fs->kept ? id : 0;
 		fs_backing_close(fs->dev_fd, id);
 	} else {
 		pool_warn("passthrough is not possible (%s): daemon-served",
@@ -524,7 +524,10 @@ void fs_keep_now(struct fs *fs)
 
 static void on_keeping(uv_timer_t *t)
 {
-	fs_keep_now(t->data);
+	struct fs *fs = t->data;
+
+	fs_keep_now(fs);
+	fs_kept_backings(fs);
 }
 
 /* From now on the mount survives this process. */
