@@ -90,10 +90,11 @@ install_all new
 program() { inside readlink "/proc/$(pid_of kvpoold@n1)/exe"; }
 [ "$(program)" = "/usr/bin/kvpoold (deleted)" ] || fail "the node's program is $(program)"
 
-echo "== a reload replaces the program, twice; a restart of the store keeps its objects"
-for _ in 1 2; do
+echo "== kvpool restart and a reload replace the program; a restart of the store keeps its objects"
+for by in "kvpool restart --mount /mnt/kvpool" "systemctl reload kvpoold@n1"; do
 	node=$(pid_of kvpoold@n1)
-	inside systemctl reload kvpoold@n1 || fail "reload: $(tail "$r"/var/log/kvpool/*)"
+	# shellcheck disable=SC2086
+	inside $by || fail "$by: $(tail "$r"/var/log/kvpool/*)"
 	[ "$(pid_of kvpoold@n1)" != "$node" ] || fail "the same process serves"
 	[ "$(inside systemctl is-active kvpoold@n1)" = active ] || fail "not active"
 	[ "$(program)" = /usr/bin/kvpoold ] || fail "the node's program is $(program)"
