@@ -10,7 +10,7 @@
 # limit: 180
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
-need pgrep unshare nice keeper_user engine_traces
+need pgrep unshare nice chrt keeper_user engine_traces
 
 seconds=${CRASH_SECONDS:-15}
 [ "$seconds" -ge 5 ] && [ "$seconds" -le 110 ] ||
@@ -136,6 +136,30 @@ echo "== traces"
 echo "   $(cat "$tmp/traces.out")"
 other=$(grep -E '^not ok.*(differs at|stat says|hangs|timed out|No space)' "$tmp/traces.cut" || :)
 [ -z "$other" ] || fail "$other"
+
+if [ "$KVTEST_MODE" = passthrough ]; then
+	echo "== callers that see the answer to an open long after its daemon was killed"
+	late=()
+	for i in 1 2 3; do
+		timeout 30 sh -c 'while :; do :; done' &
+		also_kill+=($!)
+	done
+	for i in 1 2 3 4; do
+		chrt -i 0 engine_traces load-loop 8 --d "$a/load" --files $files \
+			--size 200000 --min-present 1 >"$tmp/late.$i" 2>&1 &
+		late+=($!)
+	done
+	for i in {1..12}; do
+		before=$(adopted)
+		kill -KILL "$(daemon_of a)"
+		wait_until 20 adopted_more
+		sleep 0.3
+	done
+	wait "${late[@]}" || : # (of those that were late twice: ESTALE)
+	! grep 'Input/output error' "$tmp"/late.* || fail "an open failed"
+	kill "${also_kill[@]}" 2>/dev/null || :
+	wait_ready a
+fi
 
 echo "== afterwards, on both nodes"
 for d in load load/sub; do
