@@ -209,6 +209,27 @@ static unsigned int node_problems(const json_t *s, FILE *out)
 	return n;
 }
 
+/* Nothing of nodes that do not tell. */
+static void print_asked(const json_t *asked, FILE *out)
+{
+	static const char *const windows[] = { "15m", "1h", "24h" };
+	const char *sep = "names asked before: ";
+
+	for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+		const json_t *w = json_object_get(asked, windows[i]);
+		long long lookups = figure(w, "lookups");
+
+		if (lookups <= 0)
+			continue;
+		fprintf(out, "%s%.0f %% (%s)", sep,
+			percent(lookups - figure(w, "names"), lookups),
+			windows[i]);
+		sep = ", ";
+	}
+	if (sep[0] == ',')
+		fprintf(out, "\n");
+}
+
 static void print_node(const json_t *s, FILE *out)
 {
 	const json_t *master = json_object_get(s, "master");
@@ -233,6 +254,7 @@ static void print_node(const json_t *s, FILE *out)
 		figure(s, "names"));
 	fprintf(out, "look-ups %lld, %.0f %% hits; %lld evictions\n", lookups,
 		percent(hits, lookups), figure(s, "evictions"));
+	print_asked(json_object_get(s, "asked"), out);
 }
 
 void cmd_print_summary(const json_t *s, const char *address, FILE *out)

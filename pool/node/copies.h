@@ -31,6 +31,15 @@ void node_heat_forget(struct pool_node *n, struct node_object *o);
 void node_heat_tick(struct pool_node *n, uint64_t now);
 void node_heat_cut_off(struct pool_node *n);
 
+/* ---- asked.c: what could have been hit ---- */
+
+/* Registers the metrics. 0 or -ENOMEM. */
+int node_asked_open(struct pool_node *n);
+void node_asked_tick(struct pool_node *n, uint64_t now);
+void node_asked_gauges(struct pool_node *n);
+/* As of the last node_asked_gauges. New, or NULL: ENOMEM. */
+json_t *node_asked_json(const struct pool_node *n);
+
 /* ---- fetch*.c: remote objects made local (inside: fetch.h) ---- */
 
 /* Fetches e's published object, or joins the fetch in flight; w->cb runs as for

@@ -56,6 +56,7 @@ static void on_tick(uv_timer_t *h)
 	node_fetch_tick(n, now);
 	node_doubt_tick(n);
 	node_heat_tick(n, now);
+	node_asked_tick(n, now);
 	node_session_tick(n, now);
 	pool_peers_renew(n->peers);
 	node_publish_sealed(n);

@@ -304,6 +304,10 @@ struct node_dirent *pool_node_parent(const struct pool_entry *e);
 void *pool_node_inode(const struct pool_entry *e);
 void pool_node_set_inode(struct pool_entry *e, void *inode);
 
+/* Somebody looked up a name in dir, which may have none, to read its file: it
+ * counts as asked in the windows of time that the status shows. */
+void pool_node_asked(struct pool_node *n, const struct node_dirent *dir,
+		     const char *name, size_t len);
 /* The visible entry of a name, or NULL. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,

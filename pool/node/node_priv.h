@@ -16,6 +16,7 @@
 #define POOL_NODE_NODE_PRIV_H
 
 #include "pool/base/clock.h"
+#include "pool/base/distinct.h"
 #include "pool/base/hash.h"
 #include "pool/base/log.h"
 #include "pool/conn/conn.h"
@@ -87,6 +88,13 @@ struct node_counters {
 	struct pool_hist put, fetch, publish;
 };
 
+/* asked.c: what was looked up in one window of time */
+#define NODE_WINDOWS 3
+struct node_asked {
+	struct pool_window window;
+	struct pool_gauge lookups, names; /* set by node_asked_gauges */
+};
+
 struct pool_node {
 	uv_loop_t *loop;
 	struct pool_node_opts opts; /* strings: owned copies below */
@@ -96,6 +104,7 @@ struct pool_node {
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_metrics *metrics;
 	struct node_counters c;
+	struct node_asked asked[NODE_WINDOWS];
 
 	const struct pool_node_ops *ops;
 	void *ops_arg;

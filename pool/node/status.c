@@ -263,6 +263,7 @@ void node_gauges(struct pool_node *n)
 	pool_gauge_set(&c->names, (int64_t)n->tree.hash.count);
 	pool_gauge_set(&c->dirs, (int64_t)n->quota.used.dirs);
 	pool_gauge_set(&c->attr_bytes, (int64_t)n->quota.used.bytes);
+	node_asked_gauges(n);
 }
 
 static void on_print(void *arg)
@@ -297,6 +298,8 @@ int node_metrics_register(struct pool_node *n)
 		err = pool_metrics_hist(n->metrics, &n->c.fetch,
 					"kvpool_node_get_seconds", NULL,
 					"Fetching an object from another node");
+	if (!err)
+		err = node_asked_open(n);
 	if (!err)
 		err = pool_metrics_on_print(n->metrics, on_print, n);
 	return err;
@@ -364,6 +367,7 @@ json_t *pool_node_status_json(struct pool_node *n)
 	json_object_set_new(s, "hits", json_integer(C(lookup_local) +
 						    C(lookup_peer)));
 	json_object_set_new(s, "misses", json_integer(C(lookup_misses)));
+	json_object_set_new(s, "asked", node_asked_json(n));
 	json_object_set_new(s, "evictions",
 			    json_integer(C(evicted_cache) + C(evicted_last) +
 					 C(evicted_alone)));

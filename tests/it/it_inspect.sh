@@ -51,6 +51,47 @@ for ((i = 0; i < N; i++)); do
 done
 grew a kvpool_fuse_lookup "$before" $N
 
+echo "== windows of time know how often names were asked, and how many names"
+asked() { # lookups|names WINDOW
+	metric "${admin[a]}" "kvpool_node_window_$1{window=\"$2\"}"
+}
+# The estimate of few names is off by one where two share a register.
+asked_more() { # WHAT LOOKUPS NAMES COMMAND...: of each window
+	local what=$1 lookups=$2 names=$3 w by
+	local -A l0 n0
+	shift 3
+	for w in 15m 1h 24h; do
+		l0[$w]=$(asked lookups $w) n0[$w]=$(asked names $w)
+	done
+	"$@"
+	for w in 15m 1h 24h; do
+		by=$(($(asked lookups $w) - l0[$w]))
+		((by == lookups)) || fail "$what: $by look-ups in $w, not $lookups"
+		by=$(($(asked names $w) - n0[$w]))
+		((by >= names - 3 && by <= names + 3)) ||
+			fail "$what: $by names in $w, not $names"
+	done
+}
+ask() { # DIRECTORY NAME: N names that are not there
+	for ((i = 0; i < N; i++)); do
+		[ ! -e "$1/$2$i" ] || fail "$2$i is there"
+	done
+}
+mkdir "$A/d2"
+asked_more "new names" $N $N ask "$A/d" new
+asked_more "the same in another directory" $N $N ask "$A/d2" new
+make_and_remove() {
+	for ((i = 0; i < N; i++)); do
+		: >"$A/d2/back$i"
+		rm "$A/d2/back$i"
+		[ ! -e "$A/d2/back$i" ] || fail "back$i is there"
+	done
+}
+asked_more "names asked again" $((2 * N)) $N make_and_remove
+kvpool status --admin "${admin[a]}" >"$tmp/summary"
+grep -q '^names asked before: [0-9]* % (15m), [0-9]* % (1h), [0-9]* % (24h)$' "$tmp/summary" ||
+	fail "no windows in: $(<"$tmp/summary")"
+
 before=$(count a kvpool_fuse_open)
 for ((i = 0; i < N; i++)); do
 	read -r text <"$A/d/k$i" || :
@@ -98,6 +139,12 @@ pending kvpool_node_pending_changes
 unpublished kvpool_node_unpublished_files
 hits kvpool_node_lookup_hits_total{bytes="local"}+kvpool_node_lookup_hits_total{bytes="peer"}
 misses kvpool_node_lookup_misses_total
+asked.15m.lookups kvpool_node_window_lookups{window="15m"}
+asked.15m.names kvpool_node_window_names{window="15m"}
+asked.1h.lookups kvpool_node_window_lookups{window="1h"}
+asked.1h.names kvpool_node_window_names{window="1h"}
+asked.24h.lookups kvpool_node_window_lookups{window="24h"}
+asked.24h.names kvpool_node_window_names{window="24h"}
 evictions kvpool_node_evicted_cached_total+kvpool_node_evicted_granted_total+kvpool_node_evicted_alone_total
 '
 master_figures='
