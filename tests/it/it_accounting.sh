@@ -7,16 +7,24 @@
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 
+# Figures that are compared with each other are of one moment: of one page.
+at_once= # "": each figure is asked for; else the page that has them
+page() { # NODE
+	if [ -n "$at_once" ]; then cat "$at_once"; else http "${admin[$1]}/metrics"; fi
+}
+value() { # NODE NAME
+	page "$1" | awk -v n="$2" '$1 == n { print $2; found = 1 } END { exit !found }'
+}
 M() { # NODE FIGURE: of kvpool_node_FIGURE
-	metric "${admin[$1]}" "kvpool_node_$2"
+	value "$1" "kvpool_node_$2"
 }
 labelled() { # NODE FIGURE: the sum of all its labels
-	http "${admin[$1]}/metrics" | awk -v f="kvpool_node_$2{" '
+	page "$1" | awk -v f="kvpool_node_$2{" '
 		index($1, f) == 1 { sum += $2; n++ } END { print n ? sum : "none" }'
 }
 
 opens() { # NODE RESULT
-	metric "${admin[$1]}" "kvpool_fuse_opens_total{result=\"$2\"}"
+	value "$1" "kvpool_fuse_opens_total{result=\"$2\"}"
 }
 
 equal() { # WHAT A B
@@ -24,7 +32,9 @@ equal() { # WHAT A B
 	echo "   $1: $2"
 }
 
-adds_up() { # NODE: what holds at any time when nothing is going on
+adds_up() { # NODE: what holds at any time
+	page "$1" >"$tmp/page"
+	at_once=$tmp/page
 	equal "$1: fetches, by source" "$(labelled "$1" fetches_by_source_total)" \
 		"$(M "$1" fetches_total)"
 	equal "$1: copies, here and ended" "$(M "$1" copies_total)" \
@@ -36,11 +46,12 @@ adds_up() { # NODE: what holds at any time when nothing is going on
 	equal "$1: opens, as many as the kernel asked for" \
 		$(($(opens "$1" local) + $(opens "$1" remote) + \
 			$(opens "$1" failed) + $(opens "$1" interrupted) + \
-			$(metric "${admin[$1]}" kvpool_fuse_stale_opens_total))) \
-		"$(metric "${admin[$1]}" 'kvpool_fuse_requests_total{op="open"}')"
+			$(value "$1" kvpool_fuse_stale_opens_total))) \
+		"$(value "$1" 'kvpool_fuse_requests_total{op="open"}')"
 	[ "$(M "$1" evicted_unread_total)" -le \
 		"$(M "$1" 'copies_ended_total{cause="evicted"}')" ] ||
 		fail "$1: more evicted unread than evicted"
+	at_once=
 }
 
 start_master
@@ -99,7 +110,9 @@ rm "$a"/d/new{1..5}
 mv "$a/d/new6" "$a/d/moved"
 sync "$a/d"
 [ "$(M a evicted_unread_total)" -gt 0 ] || fail "nothing was evicted unread"
-[ "$(M a 'copies_ended_total{cause="removed"}')" -gt 0 ] || fail "nothing was removed"
+removed=$(($(M a 'copies_ended_total{cause="removed"}') + \
+	$(M b 'copies_ended_total{cause="removed"}')))
+[ $removed -gt 0 ] || fail "nothing was removed"
 settled() {
 	[ "$(M a pending_changes)" = 0 ] && [ "$(M b pending_changes)" = 0 ] &&
 		[ "$(M a unpublished_files)" = 0 ]
