@@ -51,6 +51,13 @@ static json_t *time_json(uint64_t wall_ms)
 	return json_string(text);
 }
 
+static json_t *event_json(uint64_t number, const struct master_event *e)
+{
+	return json_pack("{s:I, s:o, s:s, s:o}", "number", (json_int_t)number,
+			 "time", time_json(e->wall_ms), "kind", e->kind,
+			 "text", pool_pages_text(e->text, strlen(e->text)));
+}
+
 json_t *master_events_json(const struct master_events *ev, uint64_t since,
 			   unsigned int limit)
 {
@@ -63,16 +70,9 @@ json_t *master_events_json(const struct master_events *ev, uint64_t since,
 	if (since > ev->next)
 		i = since = first;
 	for (; i < ev->next && limit-- > 0; i++) {
-		const struct master_event *e =
-			&ev->ring[i % MASTER_EVENTS_MAX];
+		json_t *e = event_json(i, &ev->ring[i % MASTER_EVENTS_MAX]);
 
-		if (json_array_append_new(
-			    list, json_pack("{s:I, s:o, s:s, s:o}", "number",
-					    (json_int_t)i, "time",
-					    time_json(e->wall_ms), "kind",
-					    e->kind, "text",
-					    pool_pages_text(e->text,
-							    strlen(e->text))))) {
+		if (json_array_append_new(list, e)) {
 			json_decref(list);
 			return NULL;
 		}

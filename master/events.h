@@ -1,7 +1,7 @@
 /*
- * What happened to the pool, for people: nodes that came and went, drains, losses.
- * Kept in memory by the master, the newest MASTER_EVENTS_MAX; another master
- * begins anew.
+ * What happened to the pool, for people: nodes that came and went, drains,
+ * losses. The master keeps the newest MASTER_EVENTS_MAX in memory; another
+ * master begins anew.
  *
  * Thread: the master's.
  */

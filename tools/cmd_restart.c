@@ -257,8 +257,8 @@ static int by_keeper(const struct running *r, uint64_t timeout_ms)
 		fprintf(stderr,
 			"kvpool: restart: pid %d has no keeper, and a "
 			"take-over is not possible with --embedded or "
-			"--foreground; accepted: a daemon with --keeper; or stop it and "
-			"start it\n",
+			"--foreground; accepted: a daemon with "
+			"--keeper; or stop it and start it\n",
 			(int)r->pid);
 		return 1;
 	}

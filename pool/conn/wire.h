@@ -28,8 +28,8 @@
 #include <stdint.h>
 
 #define POOL_WIRE_MAGIC 0x3150564bu
-/* Of this source; see pool_wire_version. 1: release 0.1.0; 2: 0.2.0, which is not
- * released yet: until then, new types and fields belong to 2. */
+/* Of this source; see pool_wire_version. 1: release 0.1.0; 2: 0.2.0, which is
+ * not released yet: until then, new types and fields belong to 2. */
 #define POOL_WIRE_VERSION 2
 #define POOL_WIRE_HEADER 32
 /* Bytes of protobuf in one frame; most types may have fewer

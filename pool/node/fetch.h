@@ -6,8 +6,8 @@
  * replicate.c (orders of the master).
  *
  * Fetches begin in two files: opens and prefetches in fetch.c (node_fetch_for,
- * node_fetch_ahead; called by want.c), the master's orders in replicate.c, which
- * does not pass through fetch.c:fetch_go.
+ * node_fetch_ahead; called by want.c), the master's orders in replicate.c,
+ * which does not pass through fetch.c:fetch_go.
  *
  * Thread: loop. Functions that begin, continue or end a fetch may free it.
  */
