@@ -65,7 +65,11 @@ struct master {
 	struct master_map map;
 	struct master_members members;
 	struct master_events events;
-	uint64_t lost_seen; /* MC_LOST_KEYS at the last tick */
+	struct { /* what server.c:note_changes has noted as events */
+		bool repairing, full, expires;
+		uint64_t repair_ms; /* when there was last something to repair */
+		uint64_t lost;	    /* MC_LOST_KEYS */
+	} noted;
 	struct master_state *state; /* owns, or NULL */
 	struct etcd_state *etcd_state; /* borrows; then state is NULL */
 	bool (*acting)(void *arg); /* NULL: always */

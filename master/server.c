@@ -214,15 +214,88 @@ static void check_unjoined(struct master *m, uint64_t now_ms)
 	}
 }
 
+/* ---- events that no message brings ---- */
+
+#define REPAIRED_MS 5000 /* nothing to repair for so long: it has ended */
+#define FULL_PERCENT 5	 /* free or evictable; less: full */
+#define ROOM_PERCENT 10	 /* more: no longer */
+#define EXPIRES_S (7 * 24 * 3600)
+
 static void note_losses(struct master *m)
 {
 	uint64_t lost = pool_counter_value(&m->stats.c[MC_LOST_KEYS]);
 
-	if (lost > m->lost_seen)
+	if (lost > m->noted.lost)
 		master_event(&m->events, "lost",
 			     "%llu objects lost their last copy",
-			     (unsigned long long)(lost - m->lost_seen));
-	m->lost_seen = lost;
+			     (unsigned long long)(lost - m->noted.lost));
+	m->noted.lost = lost;
+}
+
+static void note_repair(struct master *m, uint64_t now_ms)
+{
+	uint64_t left = m->repair.bytes_left;
+	char size[32];
+
+	if (left > 0) {
+		m->noted.repair_ms = now_ms;
+		if (!m->noted.repairing)
+			master_event(&m->events, "repair",
+				     "begun: %s are short of copies",
+				     pool_format_size(left, size,
+						      sizeof(size)));
+		m->noted.repairing = true;
+	} else if (m->noted.repairing &&
+		   now_ms - m->noted.repair_ms >= REPAIRED_MS) {
+		master_event(&m->events, "repair",
+			     "ended: all copies that can be made are there");
+		m->noted.repairing = false;
+	}
+}
+
+static void note_space(struct master *m)
+{
+	struct master_totals t;
+	uint64_t room;
+	unsigned int percent;
+
+	master_members_totals(&m->members, &t);
+	if (!t.capacity)
+		return;
+	room = t.evictable + (t.capacity > t.used ? t.capacity - t.used : 0);
+	percent = (unsigned int)(room / (t.capacity / 100 + 1));
+	if (!m->noted.full && percent < FULL_PERCENT) {
+		master_event(&m->events, "full",
+			     "%u %% of the pool are free or evictable",
+			     percent);
+		m->noted.full = true;
+	} else if (m->noted.full && percent > ROOM_PERCENT) {
+		master_event(&m->events, "room",
+			     "%u %% of the pool are free or evictable",
+			     percent);
+		m->noted.full = false;
+	}
+}
+
+static void note_certificate(struct master *m)
+{
+	int64_t left = m->tls ? pool_tls_expires_s(m->tls) : INT64_MAX;
+	bool expires = left < EXPIRES_S;
+
+	if (expires && !m->noted.expires)
+		master_event(&m->events, "expiring",
+			     "the master's certificate expires in %lld hours",
+			     (long long)(left / 3600));
+	m->noted.expires = expires;
+}
+
+static void note_changes(struct master *m, uint64_t now_ms)
+{
+	note_losses(m);
+	note_repair(m, now_ms);
+	if (m->ready)
+		note_space(m);
+	note_certificate(m);
 }
 
 static void on_tick(uv_timer_t *t)
@@ -254,7 +327,7 @@ static void on_tick(uv_timer_t *t)
 	if (now_ms >= m->patrol.next_ms && !m->patrol.active && m->ready)
 		master_patrol_start(m);
 	master_repair_run(m, now_ms);
-	note_losses(m);
+	note_changes(m, now_ms);
 	tick_state(m, now_ms);
 	if (m->summary_s && now_ms >= m->next_summary_ms) {
 		m->next_summary_ms = now_ms + (uint64_t)m->summary_s * 1000;
