@@ -89,6 +89,7 @@ hand_out() {
 	for who in a b; do wait_until 30 has_renewed $who $((count[$who] + 4)); done
 	set_mark
 	wait_until 30 worked 3
+	sleep 6 # a library has no SIGHUP: it looks every 5 s (POOL_TLS_CHECK_MS)
 }
 echo "== another CA: both are trusted, the new one signs, the old one goes"
 # (c is left out of the last step: its links are renewed tomorrow.)
@@ -110,10 +111,14 @@ done
 	fail "the caller has not received them itself"
 # Nor had the nodes to repeat one: what was asked on an old link was answered there.
 for n in a b; do
-	has_metric "${admin[$n]}" 'kvpool_peer_fetch_failures_total{reason="connection"}' 0
+	has_metric "${admin[$n]}" 'kvpool_peer_fetch_failures_total{reason="connection"}' 0 ||
+		fail "$n repeated fetches: $(http "${admin[$n]}/metrics" |
+			grep '^kvpool_peer_fetch_failures_total')"
 done
 for n in master a b; do
-	has_metric "${admin[$n]}" 'kvpool_tls_handshakes_total{result="refused"}' 0
+	has_metric "${admin[$n]}" 'kvpool_tls_handshakes_total{result="refused"}' 0 ||
+		fail "$n refused handshakes: $(http "${admin[$n]}/metrics" |
+			grep '^kvpool_tls_handshakes_total'; grep 'not accepted' "$tmp/$n.log")"
 done
 
 echo "== no link of before is left, but those of who renews tomorrow"

@@ -84,7 +84,7 @@ curl -sf --unix-socket "$sock" http://any/healthz >/dev/null || fail "no answer"
 mkdir "$tmp/run"
 other=$(sock_of "$tmp/run" "${admin[master]}")
 printf 'HTTP/1.0 200 OK\r\n\r\n{"role":"asked-here","version":"0"}' >"$tmp/canned"
-launch canned socat "UNIX-LISTEN:$other,fork" "SYSTEM:cat $tmp/canned"
+launch canned socat "UNIX-LISTEN:$other,fork" "SYSTEM:sed -u /^.\$/q >/dev/null; cat $tmp/canned"
 wait_until 5 test -S "$other"
 status() {
 	KVPOOL_RUN_DIR=$tmp/run kvpool status --json --admin "${admin[master]}" |

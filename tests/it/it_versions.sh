@@ -69,7 +69,7 @@ stop master
 ahead 1 start_master
 wait_until 10 joined a
 wait_until 10 joined b
-grep -q "protocol version $v1)" <(grep joined "$(log_of a)" | tail -n1) ||
+grep -q "protocol version $v1)" <(grep "joined the master" "$(log_of a)" | tail -n1) ||
 	fail "the old node does not speak its own version"
 in_log b "joined the master .* protocol version $v2)" || fail "not the higher one"
 exchange a b
