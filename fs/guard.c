@@ -36,7 +36,9 @@ int fs_guard_mount_now(const char *path, uint64_t *ret_id)
 
 int fs_guard_unmount(const char *path, uint64_t id, int flags)
 {
-	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	/* With O_DIRECTORY this would trigger an automount there, and systemd's
+	 * waits for this daemon to end. */
+	int fd = open(path, O_PATH | O_CLOEXEC);
 	char root[32];
 	uint64_t now;
 	int err;
