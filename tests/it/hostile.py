@@ -58,6 +58,7 @@ JOIN, WELCOME, INVENTORY, SUBSCRIBE, FEED, FEED_ACK, OPS, OPS_DONE = 1, 2, 3, 4,
 HEARTBEAT, ERROR, HELLO, GET, DATA, LINK, BUFFER = 15, 16, 32, 33, 34, 39, 40
 VERSION = 2
 STEP_S = 0.1  # between the bytes of who is slow
+SLOWEST_S = 0.5  # the same of a first frame, some 80 bytes
 
 tls_dir = ""
 from_address = ""
@@ -477,7 +478,7 @@ def slow(n, how, *targets):
                 pass  # closed: that is what is hoped for
         sent += 1
 
-    until_over(turn)
+    until_over(turn, SLOWEST_S)
     say("closed", closed_of([s for s, _ in conns]))
 
 

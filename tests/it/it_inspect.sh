@@ -283,8 +283,8 @@ done
 if setfattr -n user.kvpool.generation -v 1.1 "$A/two/k" 2>/dev/null; then
 	fail "the generation could be set"
 fi
-one=$(printf '%s\n' "$A"/d/* | head -1)	# any that was not deleted above
-getfattr --absolute-names --only-values -n user.kvpool.replicas "$one" | grep -qx 1 ||
+left=("$A"/d/*)	# those that were not deleted above
+[ "$(getfattr --absolute-names --only-values -n user.kvpool.replicas "${left[0]}")" = 1 ] ||
 	fail "replicas in force are not shown"
 
 echo "== kvpool stat, by file and by key, says the same"
