@@ -8,12 +8,22 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #ifndef STATX_MNT_ID_UNIQUE
 #define STATX_MNT_ID_UNIQUE 0x4000u
 #endif
+#ifndef SYS_statmount
+#define SYS_statmount 457 /* since Linux 6.8 */
+#endif
+
+/* struct mnt_id_req of <linux/mount.h>, first version */
+struct mount_request {
+	uint32_t size, spare;
+	uint64_t id, what;
+};
 
 /* (A kernel without STATX_MNT_ID_UNIQUE fills in the id that may be reused.) */
 static int mount_of(int dir_fd, const char *path, int flags, uint64_t *ret_id)
@@ -34,15 +44,25 @@ int fs_guard_mount_now(const char *path, uint64_t *ret_id)
 	return mount_of(AT_FDCWD, path, 0, ret_id);
 }
 
+bool fs_guard_gone(uint64_t id)
+{
+	struct mount_request req = { .size = sizeof(req), .id = id };
+	char buf[512]; /* a struct statmount without strings */
+
+	return syscall(SYS_statmount, &req, buf, sizeof(buf), 0) < 0 &&
+	       errno == ENOENT;
+}
+
 int fs_guard_unmount(const char *path, uint64_t id, int flags)
 {
-	/* With O_DIRECTORY this would trigger an automount there, and systemd's
-	 * waits for this daemon to end. */
-	int fd = open(path, O_PATH | O_CLOEXEC);
 	char root[32];
 	uint64_t now;
-	int err;
+	int fd, err;
 
+	if (fs_guard_gone(id))
+		return -ENOENT;
+	/* With O_DIRECTORY this would trigger an automount there. */
+	fd = open(path, O_PATH | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	err = mount_of(fd, "", AT_EMPTY_PATH, &now);

@@ -15,6 +15,7 @@
 #ifndef FS_GUARD_H
 #define FS_GUARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -29,6 +30,11 @@ void fs_guard_stop(pid_t pid);
  * reused; older kernels may reuse it once the mount is gone. Sends no request
  * to the filesystem. Async-signal-safe. */
 int fs_guard_mount_now(const char *path, uint64_t *ret_id);
+/* Is the mount with this id known to be gone? False on Linux before 6.8. Touches
+ * no path: a walk to a directory where an automount is in progress waits for
+ * its end, and systemd's waits for the daemon of the mount before to end.
+ * Async-signal-safe. */
+bool fs_guard_gone(uint64_t id);
 /* umount2(2) of the mount with this id at path, never of another: 0 or -errno
  * (-ENOENT: it is not the topmost one there). Keeps the mount's root open
  * meanwhile. Async-signal-safe. */

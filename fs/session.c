@@ -806,13 +806,24 @@ static void on_handle_closed(uv_handle_t *h)
 		fs->closed(fs->closed_arg);
 }
 
-/* Is another mount on top of ours now? It must not be unmounted. */
+/* Has the connection ended? libfuse then unmounts nothing. */
+static bool device_ended(const struct fs *fs)
+{
+	struct pollfd p = { .fd = fs->dev_fd };
+
+	return poll(&p, 1, 0) == 1 && p.revents & POLLERR;
+}
+
+/* Would an unmount by path remove a mount that is not ours? */
 static bool covered(const struct fs *fs)
 {
 	uint64_t now;
 
-	return fs->mount_id && fs_guard_mount_now(fs->mountpoint, &now) == 0 &&
-	       now != fs->mount_id;
+	if (!fs->mount_id || device_ended(fs))
+		return false;
+	return fs_guard_gone(fs->mount_id) ||
+	       (fs_guard_mount_now(fs->mountpoint, &now) == 0 &&
+		now != fs->mount_id);
 }
 
 static void unmount(struct fs *fs, int flags)
