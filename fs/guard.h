@@ -35,7 +35,7 @@ int fs_guard_mount_now(const char *path, uint64_t *ret_id);
  * its end, and systemd's waits for the daemon of the mount before to end.
  * Async-signal-safe. */
 bool fs_guard_gone(uint64_t id);
-/* umount2(2) of the mount with this id at path, never of another: 0 or -errno
+/* umount2(2) of the mount with this id at path, never of another. 0 or -errno
  * (-ENOENT: it is not the topmost one there). Keeps the mount's root open
  * meanwhile. Async-signal-safe. */
 int fs_guard_unmount(const char *path, uint64_t id, int flags);
