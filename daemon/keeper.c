@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "daemon/daemonize.h"
+#include "daemon/fdstore.h"
+#include "daemon/pass.h"
 #include "fs/guard.h"
 #include "fs/kept.h"
 #include "pool/base/clock.h"
@@ -27,6 +29,10 @@ enum { PUT = 1, LET_GO };
 
 #define KEPT_ENV "KVPOOL_KEPT_FDS" /* DEVICE,MEMFD,GUARD,PROGRAM */
 #define ARGS_MAX 65536 /* bytes of the command line */
+
+/* In the service manager's store */
+#define STORED_DEVICE "kvpool-device"
+#define STORED_KEPT "kvpool-kept"
 
 static struct {
 	char *mountpoint; /* owns */
@@ -462,10 +468,48 @@ static int open_renewed(void)
 	return open_signals();
 }
 
+/* The service manager is the keeper. */
+static int start_stored(struct daemon_keeper *k)
+{
+	struct fs_kept_head *head;
+	int err;
+
+	k->stored = true;
+	k->dev_fd = daemon_fdstore_take(STORED_DEVICE);
+	k->kept_fd = daemon_fdstore_take(STORED_KEPT);
+	if (k->dev_fd < 0 || k->kept_fd < 0) {
+		if (k->dev_fd >= 0)
+			close(k->dev_fd);
+		if (k->kept_fd >= 0)
+			close(k->kept_fd);
+		k->dev_fd = -1;
+		k->kept_fd = fs_kept_create();
+		return k->kept_fd < 0 ? k->kept_fd : 0;
+	}
+	err = fs_kept_map(k->kept_fd, &head);
+	if (err) {
+		/* The next one mounts anew. */
+		(void)daemon_fdstore_remove(STORED_DEVICE);
+		(void)daemon_fdstore_remove(STORED_KEPT);
+		return err;
+	}
+	head->begun_ms = 0;
+	fs_kept_unmap(head);
+	return 0;
+}
+
 int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k)
 {
 	int err;
 
+	if (daemon_fdstore_offered()) {
+		err = start_stored(k);
+		if (err)
+			pool_error("%s: the service manager has kept what "
+				   "cannot be used: %s", mountpoint,
+				   strerror(-err));
+		return err;
+	}
 	kp.sock = kp.dev_fd = kp.sig_fd = -1;
 	kp.mountpoint = strdup(mountpoint);
 	err = !kp.mountpoint		 ? -ENOMEM :
@@ -481,28 +525,6 @@ int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k)
 
 /* ---- in the daemon ---- */
 
-static int send_keeper(const struct daemon_keeper *k, uint8_t type, int fd)
-{
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} control = { .buf = { 0 } };
-	struct iovec iov = { &type, 1 };
-	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
-	struct cmsghdr *c;
-
-	if (fd >= 0) {
-		mh.msg_control = control.buf;
-		mh.msg_controllen = sizeof(control.buf);
-		c = CMSG_FIRSTHDR(&mh);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	return sendmsg(k->sock, &mh, MSG_NOSIGNAL) < 0 ? -errno : 0;
-}
-
 /* (If it was killed, a death of both is what it is without a guard.) */
 static void tell_guard(const struct daemon_keeper *k, uint8_t type)
 {
@@ -512,8 +534,16 @@ static void tell_guard(const struct daemon_keeper *k, uint8_t type)
 
 int daemon_keeper_put(const struct daemon_keeper *k, int dev_fd)
 {
-	int err = k->sock < 0 ? 0 : send_keeper(k, PUT, dev_fd);
+	const uint8_t put = PUT;
+	int err = 0;
 
+	if (k->stored) {
+		err = daemon_fdstore_put(STORED_KEPT, k->kept_fd);
+		if (!err)
+			err = daemon_fdstore_put(STORED_DEVICE, dev_fd);
+	} else if (k->sock >= 0) {
+		err = daemon_pass(k->sock, &put, 1, dev_fd);
+	}
 	if (!err)
 		tell_guard(k, PUT);
 	if (err)
@@ -552,12 +582,29 @@ pid_t daemon_keeper_main_pid(const struct daemon_keeper *k)
 	return k->pid ? k->pid : getpid();
 }
 
-void daemon_keeper_let_go(struct daemon_keeper *k)
+static void leave(struct daemon_keeper *k)
 {
+	const uint8_t let_go = LET_GO;
+
 	if (k->watched)
 		uv_close((uv_handle_t *)&k->poll, NULL);
 	k->watched = false;
 	tell_guard(k, LET_GO);
 	if (k->sock >= 0)
-		(void)send_keeper(k, LET_GO, -1);
+		(void)daemon_pass(k->sock, &let_go, 1, -1);
+}
+
+void daemon_keeper_let_go(struct daemon_keeper *k)
+{
+	leave(k);
+	if (k->stored) {
+		(void)daemon_fdstore_remove(STORED_DEVICE);
+		(void)daemon_fdstore_remove(STORED_KEPT);
+	}
+}
+
+void daemon_keeper_handed_over(struct daemon_keeper *k)
+{
+	/* What is stored now is the other daemon's. */
+	leave(k);
 }

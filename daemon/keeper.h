@@ -48,6 +48,11 @@
  * SIGTERM, SIGINT and SIGHUP are passed on to the daemon; if there is none, the
  * first two unmount.
  *
+ * Under a service manager that offers to keep descriptors (daemon/fdstore.h),
+ * there is no such process: the service manager has the two descriptors and
+ * starts the next daemon. A guard of the daemon's own (fs/guard.h) aborts the
+ * connection if none serves in time.
+ *
  * Thread: main.
  */
 #ifndef DAEMON_KEEPER_H
@@ -58,7 +63,8 @@
 
 /* A daemon's end of the keeper. */
 struct daemon_keeper {
-	int sock;    /* to the keeper; owns; -1: there is none */
+	bool stored; /* the service manager is the keeper */
+	int sock;    /* to the keeper; owns; -1: there is no such process */
 	int kept_fd; /* the memfd; owns; -1: no keeper */
 	int dev_fd;  /* the mount to adopt; the mount owns it; -1: mount anew */
 	int guard;   /* to the keeper's guard; owns; -1: no keeper */
@@ -88,8 +94,15 @@ int daemon_keeper_watch(struct daemon_keeper *k, uv_loop_t *loop,
 /* The pid that the service manager must watch: the keeper's, or without a
  * keeper this process's. */
 pid_t daemon_keeper_main_pid(const struct daemon_keeper *k);
-/* The mount will be removed, or another daemon has it now: the keeper closes
- * its descriptor, and exits when this process does. No-op without a keeper. */
+/* Does the mount survive this daemon, once it has been put? */
+static inline bool daemon_keeper_keeps(const struct daemon_keeper *k)
+{
+	return k->kept_fd >= 0;
+}
+/* The mount will be removed: the keeper closes its descriptor, and exits when
+ * this process does. No-op without a keeper. */
 void daemon_keeper_let_go(struct daemon_keeper *k);
+/* The same, when another daemon has the mount and has put it. */
+void daemon_keeper_handed_over(struct daemon_keeper *k);
 
 #endif

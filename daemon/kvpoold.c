@@ -25,6 +25,7 @@
 #include "daemon/advertise.h"
 #include "daemon/daemonize.h"
 #include "daemon/fault_page.h"
+#include "daemon/fdstore.h"
 #include "daemon/name_lock.h"
 #include "daemon/node_program.h"
 #include "daemon/privileges.h"
@@ -56,7 +57,7 @@ static void on_keeper_lost(void *arg)
 /* From here on the mount ends with this process. */
 static void let_go(struct node_program *p)
 {
-	if (p->keeper.sock < 0 || !p->fs)
+	if (!daemon_keeper_keeps(&p->keeper) || !p->fs)
 		return;
 	fs_unkept(p->fs);
 	daemon_keeper_let_go(&p->keeper);
@@ -103,7 +104,7 @@ static int put_keeper(struct node_program *p)
 {
 	int err = p->fs ? daemon_keeper_put(&p->keeper, fs_device(p->fs)) : 0;
 
-	if (!err && p->fs && p->keeper.sock >= 0)
+	if (!err && p->fs && daemon_keeper_keeps(&p->keeper))
 		err = daemon_restart_open(&p->base.loop, &restart_ops, p,
 					  &p->restart);
 	return err || !p->fs ? err :
@@ -239,7 +240,7 @@ static void handover_leave(void *arg)
 	struct node_program *p = arg;
 
 	/* The other daemon has a keeper of its own, or a guard. */
-	daemon_keeper_let_go(&p->keeper);
+	daemon_keeper_handed_over(&p->keeper);
 	fs_leave(p->fs);
 }
 
@@ -457,7 +458,9 @@ static int start_mount(struct node_program *p)
 		.metrics = p->base.metrics,
 		.status = daemon_node_status_json,
 		.nodes = daemon_node_nodes_json,
-		.kept_fd = p->keeper.sock >= 0 ? p->keeper.kept_fd : 0,
+		.kept_fd = daemon_keeper_keeps(&p->keeper) ?
+				   p->keeper.kept_fd : 0,
+		.guarded = p->keeper.guard >= 0,
 		.dev_fd = p->keeper.dev_fd,
 		.gone = on_unmounted,
 		.arg = p,
@@ -666,7 +669,9 @@ static int start_keeper(struct node_program *p)
 	static struct daemon_node_conf later;
 	int err;
 
-	p->keeper = (struct daemon_keeper){ -1, -1, -1, -1, .watched = false };
+	p->keeper = (struct daemon_keeper){
+		.sock = -1, .kept_fd = -1, .dev_fd = -1, .guard = -1
+	};
 	err = absolute_mount(p);
 	if (!err && p->conf->keeper)
 		err = daemon_keeper_start(p->mount, &p->keeper);
@@ -750,7 +755,7 @@ static int keep_privileges(const struct daemon_node_conf *conf)
 		.rdma = conf->transport != TRANSPORT_TCP &&
 			access("/sys/class/infiniband", F_OK) == 0,
 		.priority = true,
-		.again = conf->keeper,
+		.again = conf->keeper && !daemon_fdstore_offered(),
 		.low_port = is_low(&conf->listen) || is_low(&conf->admin) ||
 			    (conf->embedded && is_low(&conf->masters.at[0])),
 	};

@@ -9,9 +9,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/pass.h"
 #include "pool/base/log.h"
 
-static int send_to(const char *path, const char *text)
+static int send_to(const char *path, const char *text, int with)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
 	size_t n = strlen(path);
@@ -25,30 +26,32 @@ static int send_to(const char *path, const char *text)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (sendto(fd, text, strlen(text), MSG_NOSIGNAL,
-		   (struct sockaddr *)&un,
-		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+	if (connect(fd, (struct sockaddr *)&un,
+		    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)))
 		err = -errno;
+	if (!err)
+		err = daemon_pass(fd, text, strlen(text), with);
 	close(fd);
 	return err;
 }
 
-static void notify(const char *text)
+int daemon_notify_send(const char *text, int fd)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	int err;
 
 	if (!path || !*path)
-		return;
-	err = send_to(path, text);
+		return 0;
+	err = send_to(path, text, fd);
 	if (err)
 		pool_warn("cannot send %s to systemd (NOTIFY_SOCKET is %s): %s",
 			  text, path, strerror(-err));
+	return err;
 }
 
 void daemon_notify_ready(void)
 {
-	notify("READY=1");
+	(void)daemon_notify_send("READY=1", -1);
 }
 
 void daemon_notify_main(pid_t pid)
@@ -56,5 +59,5 @@ void daemon_notify_main(pid_t pid)
 	char text[32];
 
 	snprintf(text, sizeof(text), "MAINPID=%d", (int)pid);
-	notify(text);
+	(void)daemon_notify_send(text, -1);
 }

@@ -12,6 +12,8 @@
 
 #include <sys/types.h>
 
+/* Sends text, with a copy of fd unless that is -1. 0 or -errno, logged. */
+int daemon_notify_send(const char *text, int fd);
 void daemon_notify_ready(void);
 /* From now on pid is the service's main process. The old main process must call
  * this before it exits: systemd would take its exit for the service's end. */

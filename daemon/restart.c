@@ -16,7 +16,7 @@ static void on_look(uv_timer_t *timer)
 	if (!busy) {
 		pool_info("ending: the next daemon adopts the mount");
 		r->ops->leave(r->arg);
-		_exit(0);
+		_exit(RESTART_STATUS);
 	}
 	if (pool_now_ms() - r->since_ms < RESTART_QUIET_MS)
 		return;

@@ -1,7 +1,8 @@
 /*
  * A daemon ends and leaves its mount to the next one, which its keeper starts
  * (daemon/keeper.h): on SIGUSR2 of the keeper, for `kvpool restart` where no
- * take-over is possible.
+ * take-over is possible. (If the service manager is the keeper: on SIGUSR2 of
+ * the daemon.)
  *
  * It stops reading requests, completes those in flight, waits until every
  * change is acked by the master, and exits. Nothing is lost but files that are
@@ -18,6 +19,7 @@
 #include <uv.h>
 
 #define RESTART_QUIET_MS 5000
+#define RESTART_STATUS 75 /* of its exit; EX_TEMPFAIL: start the next one */
 
 struct daemon_restart_ops {
 	/* Stops reading requests. */
@@ -26,7 +28,7 @@ struct daemon_restart_ops {
 	const char *(*busy)(void *arg);
 	/* It is not restarted: continue serving. */
 	void (*resume)(void *arg);
-	/* Last, before _exit(0). */
+	/* Last, before the exit. */
 	void (*leave)(void *arg);
 };
 

@@ -10,7 +10,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "fs/kept.h"
 
 #ifndef STATX_MNT_ID_UNIQUE
 #define STATX_MNT_ID_UNIQUE 0x4000u
@@ -18,6 +21,8 @@
 #ifndef SYS_statmount
 #define SYS_statmount 457 /* since Linux 6.8 */
 #endif
+
+#define POLL_MS 100
 
 /* struct mnt_id_req of <linux/mount.h>, first version */
 struct mount_request {
@@ -76,8 +81,25 @@ int fs_guard_unmount(const char *path, uint64_t id, int flags)
 	return err;
 }
 
-static void guard(pid_t daemon, const char *path, uint64_t id)
+/* Does another daemon serve in time? */
+static bool adopted(const struct fs_kept_head *kept, uint32_t incarnation)
 {
+	const struct timespec pause = { .tv_nsec = POLL_MS * 1000000L };
+	const volatile struct fs_kept_head *now = kept;
+	int ms = 0;
+
+	for (; kept && ms < FS_GUARD_WAIT_MS; ms += POLL_MS) {
+		if (now->incarnation != incarnation && now->begun_ms)
+			return true;
+		nanosleep(&pause, NULL);
+	}
+	return false;
+}
+
+static void guard(pid_t daemon, const char *path, uint64_t id,
+		  const struct fs_kept_head *kept)
+{
+	uint32_t incarnation = kept ? kept->incarnation : 0;
 	sigset_t wait_for;
 	int sig;
 
@@ -90,6 +112,8 @@ static void guard(pid_t daemon, const char *path, uint64_t id)
 	if (prctl(PR_SET_PDEATHSIG, SIGUSR1) == 0 && getppid() == daemon)
 		while (sigwait(&wait_for, &sig))
 			;
+	if (adopted(kept, incarnation))
+		_exit(0);
 	/* MNT_FORCE aborts the connection, but does not unmount: the root is
 	 * open. The mount then fails with ENOTCONN, and nobody writes into the
 	 * directory below. */
@@ -97,7 +121,7 @@ static void guard(pid_t daemon, const char *path, uint64_t id)
 	_exit(0);
 }
 
-pid_t fs_guard_start(const char *mountpoint)
+pid_t fs_guard_start(const char *mountpoint, const struct fs_kept_head *kept)
 {
 	sigset_t all, before;
 	pid_t pid, self = getpid();
@@ -112,7 +136,7 @@ pid_t fs_guard_start(const char *mountpoint)
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	pid = fork();
 	if (pid == 0)
-		guard(self, mountpoint, id);
+		guard(self, mountpoint, id, kept);
 	err = -errno;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return pid > 0 ? pid : err;

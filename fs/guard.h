@@ -19,9 +19,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Starts a guard of the topmost mount at this absolute path. The guard's pid
+struct fs_kept_head;
+
+#define FS_GUARD_WAIT_MS 30000
+
+/* Starts a guard of the topmost mount at this absolute path. kept: NULL; or
+ * what the next daemon adopts the mount with: if one serves within
+ * FS_GUARD_WAIT_MS after this one's death, nothing is aborted. The guard's pid
  * (> 0), or -errno. */
-pid_t fs_guard_start(const char *mountpoint);
+pid_t fs_guard_start(const char *mountpoint, const struct fs_kept_head *kept);
 /* Kills the guard, before the daemon unmounts or leaves. pid <= 0: no-op. */
 void fs_guard_stop(pid_t pid);
 
@@ -30,9 +36,10 @@ void fs_guard_stop(pid_t pid);
  * reused; older kernels may reuse it once the mount is gone. Sends no request
  * to the filesystem. Async-signal-safe. */
 int fs_guard_mount_now(const char *path, uint64_t *ret_id);
-/* Is the mount with this id known to be gone? False on Linux before 6.8. Touches
- * no path: a walk to a directory where an automount is in progress waits for
- * its end, and systemd's waits for the daemon of the mount before to end.
+/* Is the mount with this id known to be gone? False on Linux before 6.8.
+ * Touches no path: a walk to a directory where an automount is in progress
+ * waits for its end, and systemd's waits for the daemon of the mount before to
+ * end.
  * Async-signal-safe. */
 bool fs_guard_gone(uint64_t id);
 /* umount2(2) of the mount with this id at path, never of another. 0 or -errno

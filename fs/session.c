@@ -499,21 +499,20 @@ static int start_polling(struct fs *fs)
 	return 0;
 }
 
-static void guard_now(struct fs *fs)
+static void guard_now(struct fs *fs, const struct fs_kept *kept)
 {
-	fs->guard = fs_guard_start(fs->mountpoint);
+	fs->guard = fs_guard_start(fs->mountpoint, kept ? kept->head : NULL);
 	if (fs->guard < 0)
 		pool_warn("%s: no guard: the mount may hang if the daemon is "
 			  "killed: %s", fs->mountpoint, strerror(-fs->guard));
 }
 
-/* A keeper guards the mount itself. */
 static void start_guard(struct fs *fs)
 {
 	if (fs_guard_mount_now(fs->mountpoint, &fs->mount_id))
 		fs->mount_id = 0;
-	if (!fs->kept)
-		guard_now(fs);
+	if (!fs->opts.guarded)
+		guard_now(fs, fs->kept);
 }
 
 void fs_keep_now(struct fs *fs)
@@ -769,6 +768,8 @@ int fs_adopt(const struct fs_opts *opts, struct fs **ret_fs)
 			   strerror(-err));
 		return err;
 	}
+	if (!opts->guarded)
+		guard_now(fs, fs->kept);
 	fs->adopting = true;
 	fs->adopt_ms = pool_now_ms();
 	uv_timer_start(&fs->keeping, on_adopting, 0, ADOPT_POLL_MS);
@@ -784,7 +785,7 @@ int fs_device(const struct fs *fs)
 void fs_unkept(struct fs *fs)
 {
 	if (fs->guard <= 0 && !fs->unmounted)
-		guard_now(fs);
+		guard_now(fs, NULL);
 }
 
 const char *fs_data_mode(const struct fs *fs)
