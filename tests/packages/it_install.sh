@@ -121,7 +121,7 @@ wait_until 10 test -e "$r/tmp/open2"
 other() { [[ $(pid_of kvpoold@n1) != @(0|"$node") ]]; }
 for _ in 1 2 3 4 5 6 7 8; do
 	node=$(pid_of kvpoold@n1)
-	inside kill -KILL "$node"
+	inside sh -c "kill -KILL $node"
 	wait_until 20 other
 	whole /mnt/kvpool || fail "an object was lost"
 	[ "$(inside findmnt -no ID /mnt/kvpool)" = "$id" ] || fail "another mount"
@@ -129,7 +129,7 @@ done
 touch "$r/tmp/go2"
 wait $user || fail "the file that was open is not whole"
 node=$(pid_of kvpoold@n1)
-inside kill -USR2 "$node" # it ends for the next one
+inside sh -c "kill -USR2 $node" # it ends for the next one
 wait_until 20 other
 whole /mnt/kvpool || fail "an object was lost"
 cat >"$r/etc/fstab" <<END
