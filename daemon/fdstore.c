@@ -5,12 +5,79 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/notify.h"
+#include "daemon/pass.h"
 
 #define FIRST_FD 3 /* SD_LISTEN_FDS_START */
-#define NAME_MAX_LEN 64
+#define RETRY_MS 100
+#define ANSWER_S 5
+
+static int conn = -1; /* to `kvpool keep` */
+
+static int connect_once(const char *path)
+{
+	const struct timeval patience = { .tv_sec = ANSWER_S };
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd;
+
+	if (strlen(path) >= sizeof(un.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(un.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (struct sockaddr *)&un, sizeof(un)) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
+		       sizeof(patience)) < 0) {
+		int err = -errno;
+
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+int daemon_fdstore_connect(const char *path, int wait_ms)
+{
+	const struct timespec pause = { .tv_nsec = RETRY_MS * 1000000L };
+	int fd;
+
+	for (;;) {
+		fd = connect_once(path);
+		if ((fd != -ENOENT && fd != -ECONNREFUSED) || wait_ms <= 0)
+			break;
+		nanosleep(&pause, NULL);
+		wait_ms -= RETRY_MS;
+	}
+	if (fd < 0)
+		return fd;
+	if (conn < 0) {
+		conn = fd;
+		return 0;
+	}
+	/* It keeps its number, which the loop knows. */
+	if (dup3(fd, conn, O_CLOEXEC) < 0) {
+		int err = -errno;
+
+		close(fd);
+		return err;
+	}
+	close(fd);
+	return 0;
+}
+
+int daemon_fdstore_socket(void)
+{
+	return conn;
+}
+
+/* ---- systemd's ---- */
 
 static long number_of(const char *env)
 {
@@ -28,10 +95,10 @@ bool daemon_fdstore_offered(void)
 {
 	const char *to = getenv("NOTIFY_SOCKET");
 
-	return to && *to && number_of("FDSTORE") > 0;
+	return conn >= 0 || (to && *to && number_of("FDSTORE") > 0);
 }
 
-int daemon_fdstore_take(const char *name)
+static int inherited(const char *name)
 {
 	const char *at = getenv("LISTEN_FDNAMES");
 	size_t len = strlen(name);
@@ -53,21 +120,38 @@ int daemon_fdstore_take(const char *name)
 	return -1;
 }
 
+/* ---- both ---- */
+
+static int request(const char *what, const char *name, int fd)
+{
+	char text[sizeof(FDSTORE_REMOVE) + FDSTORE_NAME_MAX];
+
+	snprintf(text, sizeof(text), "%s%s", what, name);
+	return conn >= 0 ? daemon_pass(conn, text, strlen(text), fd) :
+			   daemon_notify_send(text, fd);
+}
+
+int daemon_fdstore_take(const char *name)
+{
+	char answer[16];
+	int fd;
+
+	if (conn < 0)
+		return inherited(name);
+	if (request(FDSTORE_TAKE, name, -1) ||
+	    daemon_receive(conn, answer, sizeof(answer), &fd) <= 0)
+		return -1;
+	return fd;
+}
+
 int daemon_fdstore_put(const char *name, int fd)
 {
-	char text[sizeof("FDSTORE=1\nFDNAME=") + NAME_MAX_LEN];
 	int err = daemon_fdstore_remove(name);
 
-	if (err)
-		return err;
-	snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s", name);
-	return daemon_notify_send(text, fd);
+	return err ? err : request(FDSTORE_PUT, name, fd);
 }
 
 int daemon_fdstore_remove(const char *name)
 {
-	char text[sizeof("FDSTOREREMOVE=1\nFDNAME=") + NAME_MAX_LEN];
-
-	snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", name);
-	return daemon_notify_send(text, -1);
+	return request(FDSTORE_REMOVE, name, -1);
 }

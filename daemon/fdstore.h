@@ -1,10 +1,13 @@
 /*
- * Descriptors that somebody else keeps for the next daemon, under names: the
- * service manager, in its file descriptor store (see FileDescriptorStoreMax= in
- * systemd.service(5), FDSTORE=1 in sd_notify(3)).
+ * Descriptors that another process keeps for the next daemon, under names:
  *
- * It closes them when the service has ended for good, and by itself when one
- * reports an error, as /dev/fuse does after its mount has gone.
+ *   the service manager   its file descriptor store: FileDescriptorStoreMax=
+ *                         in systemd.service(5), FDSTORE=1 in sd_notify(3)
+ *   kvpool keep           the same in a container of its own, with the same
+ *                         messages (tools/cmd_keep.c)
+ *
+ * Both close a descriptor that reports an error, as /dev/fuse does after its
+ * mount has gone, and all when no daemon comes any more.
  *
  * Thread: main.
  */
@@ -13,8 +16,20 @@
 
 #include <stdbool.h>
 
-/* Does the service manager keep descriptors for this process? (NOTIFY_SOCKET
- * and FDSTORE say so; systemd sets the latter since version 254.) */
+#define FDSTORE_NAME_MAX 63 /* bytes of a name */
+#define FDSTORE_PUT "FDSTORE=1\nFDNAME="
+#define FDSTORE_REMOVE "FDSTOREREMOVE=1\nFDNAME="
+#define FDSTORE_TAKE "FDTAKE=1\nFDNAME=" /* kvpool keep only; its answer has
+					     the descriptor, or none */
+
+/* Connects to the socket of `kvpool keep`, which may begin within wait_ms. From
+ * now on that is the store, in place of one that has ended. 0 or -errno. */
+int daemon_fdstore_connect(const char *path, int wait_ms);
+/* Its connection, to learn of its end; -1: there is none. Borrowed, always the
+ * same descriptor. */
+int daemon_fdstore_socket(void);
+/* Is there a store? systemd says so by NOTIFY_SOCKET and FDSTORE; the latter
+ * only since version 254, and not to ExecReload, so our unit sets it. */
 bool daemon_fdstore_offered(void);
 /* The one kept under this name since an earlier daemon: becomes the caller's,
  * close-on-exec; -1: there is none. Once for each name. */

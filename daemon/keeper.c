@@ -23,6 +23,7 @@
 #include "pool/base/log.h"
 
 #define SPAWN_MS 200  /* between two starts */
+#define AGAIN_MS 1000 /* between two attempts to connect to `kvpool keep` */
 #define WAIT_MS 30000 /* from a death until a daemon serves again */
 
 enum { PUT = 1, LET_GO };
@@ -199,20 +200,11 @@ static void on_death(void)
 /* One message, with the descriptor of PUT. */
 static void on_message(void)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} control;
 	uint8_t type = 0;
-	struct iovec iov = { &type, 1 };
-	struct msghdr mh = { .msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control.buf,
-			     .msg_controllen = sizeof(control.buf) };
-	struct cmsghdr *c;
-	ssize_t n = recvmsg(kp.sock, &mh, MSG_CMSG_CLOEXEC);
+	int fd;
+	ssize_t n = daemon_receive(kp.sock, &type, 1, &fd);
 
-	if (n < 0 && errno == EINTR)
+	if (n == -EINTR)
 		return;
 	if (n <= 0) {
 		on_death();
@@ -220,11 +212,7 @@ static void on_message(void)
 	}
 	if (kp.dev_fd >= 0)
 		close(kp.dev_fd);
-	kp.dev_fd = -1;
-	c = CMSG_FIRSTHDR(&mh);
-	if (type == PUT && c && c->cmsg_type == SCM_RIGHTS &&
-	    c->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&kp.dev_fd, CMSG_DATA(c), sizeof(int));
+	kp.dev_fd = type == PUT ? fd : -1;
 }
 
 static bool mount_gone(void)
@@ -468,13 +456,15 @@ static int open_renewed(void)
 	return open_signals();
 }
 
-/* The service manager is the keeper. */
+#define KEEP_WAIT_MS 30000 /* for `kvpool keep` to begin */
+
 static int start_stored(struct daemon_keeper *k)
 {
 	struct fs_kept_head *head;
 	int err;
 
 	k->stored = true;
+	k->sock = daemon_fdstore_socket();
 	k->dev_fd = daemon_fdstore_take(STORED_DEVICE);
 	k->kept_fd = daemon_fdstore_take(STORED_KEPT);
 	if (k->dev_fd < 0 || k->kept_fd < 0) {
@@ -502,12 +492,20 @@ int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k)
 {
 	int err;
 
+	if (k->socket) {
+		err = daemon_fdstore_connect(k->socket, KEEP_WAIT_MS);
+		if (err) {
+			pool_error("--keeper-socket %s: %s; accepted: the "
+				   "--socket of a kvpool keep", k->socket,
+				   strerror(-err));
+			return err;
+		}
+	}
 	if (daemon_fdstore_offered()) {
 		err = start_stored(k);
 		if (err)
-			pool_error("%s: the service manager has kept what "
-				   "cannot be used: %s", mountpoint,
-				   strerror(-err));
+			pool_error("%s: what is kept of its mount cannot be "
+				   "used: %s", mountpoint, strerror(-err));
 		return err;
 	}
 	kp.sock = kp.dev_fd = kp.sig_fd = -1;
@@ -532,7 +530,7 @@ static void tell_guard(const struct daemon_keeper *k, uint8_t type)
 		(void)send(k->guard, &type, 1, MSG_NOSIGNAL);
 }
 
-int daemon_keeper_put(const struct daemon_keeper *k, int dev_fd)
+int daemon_keeper_put(struct daemon_keeper *k, int dev_fd)
 {
 	const uint8_t put = PUT;
 	int err = 0;
@@ -546,10 +544,27 @@ int daemon_keeper_put(const struct daemon_keeper *k, int dev_fd)
 	}
 	if (!err)
 		tell_guard(k, PUT);
+	k->put_fd = dev_fd;
 	if (err)
 		pool_error("the keeper does not take the mount: %s",
 			   strerror(-err));
 	return err;
+}
+
+static void on_keeper(uv_poll_t *poll, int status, int events);
+
+/* Another `kvpool keep` has begun? */
+static void on_again(uv_timer_t *t)
+{
+	struct daemon_keeper *k = t->data;
+
+	if (daemon_fdstore_connect(k->socket, 0))
+		return;
+	uv_timer_stop(t);
+	if (daemon_keeper_put(k, k->put_fd) == 0 &&
+	    uv_poll_start(&k->poll, UV_READABLE | UV_DISCONNECT,
+			  on_keeper) == 0)
+		pool_info("%s keeps the mount again", k->socket);
 }
 
 static void on_keeper(uv_poll_t *poll, int status, int events)
@@ -557,10 +572,12 @@ static void on_keeper(uv_poll_t *poll, int status, int events)
 	struct daemon_keeper *k = poll->data;
 
 	(void)status;
-	(void)events; /* it never sends anything */
+	(void)events; /* it sends nothing that is not asked for */
 	uv_poll_stop(poll);
 	k->pid = 0;
 	k->lost(k->arg);
+	if (k->stored)
+		uv_timer_start(&k->again, on_again, AGAIN_MS, AGAIN_MS);
 }
 
 int daemon_keeper_watch(struct daemon_keeper *k, uv_loop_t *loop,
@@ -573,7 +590,8 @@ int daemon_keeper_watch(struct daemon_keeper *k, uv_loop_t *loop,
 	k->watched = true;
 	k->lost = lost;
 	k->arg = arg;
-	k->poll.data = k;
+	k->poll.data = k->again.data = k;
+	uv_timer_init(loop, &k->again);
 	return uv_poll_start(&k->poll, UV_READABLE | UV_DISCONNECT, on_keeper);
 }
 
@@ -582,29 +600,31 @@ pid_t daemon_keeper_main_pid(const struct daemon_keeper *k)
 	return k->pid ? k->pid : getpid();
 }
 
-static void leave(struct daemon_keeper *k)
+static void leave(struct daemon_keeper *k, bool remove)
 {
 	const uint8_t let_go = LET_GO;
 
-	if (k->watched)
+	if (k->watched) {
 		uv_close((uv_handle_t *)&k->poll, NULL);
+		uv_close((uv_handle_t *)&k->again, NULL);
+	}
 	k->watched = false;
 	tell_guard(k, LET_GO);
-	if (k->sock >= 0)
+	if (k->stored && remove) {
+		(void)daemon_fdstore_remove(STORED_DEVICE);
+		(void)daemon_fdstore_remove(STORED_KEPT);
+	} else if (!k->stored && k->sock >= 0) {
 		(void)daemon_pass(k->sock, &let_go, 1, -1);
+	}
 }
 
 void daemon_keeper_let_go(struct daemon_keeper *k)
 {
-	leave(k);
-	if (k->stored) {
-		(void)daemon_fdstore_remove(STORED_DEVICE);
-		(void)daemon_fdstore_remove(STORED_KEPT);
-	}
+	leave(k, true);
 }
 
 void daemon_keeper_handed_over(struct daemon_keeper *k)
 {
-	/* What is stored now is the other daemon's. */
-	leave(k);
+	/* What the service manager has now is the other daemon's. */
+	leave(k, k->socket != NULL);
 }

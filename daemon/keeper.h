@@ -48,10 +48,11 @@
  * SIGTERM, SIGINT and SIGHUP are passed on to the daemon; if there is none, the
  * first two unmount.
  *
- * Under a service manager that offers to keep descriptors (daemon/fdstore.h),
- * there is no such process: the service manager has the two descriptors and
- * starts the next daemon. A guard of the daemon's own (fs/guard.h) aborts the
- * connection if none serves in time.
+ * Where descriptors are kept elsewhere (daemon/fdstore.h: by the service
+ * manager, or by `kvpool keep` in another container), there is no such process:
+ * that has the two descriptors, and who has started the daemon starts the next
+ * one. A guard of the daemon's own (fs/guard.h) aborts the connection if none
+ * serves in time.
  *
  * Thread: main.
  */
@@ -63,22 +64,26 @@
 
 /* A daemon's end of the keeper. */
 struct daemon_keeper {
-	bool stored; /* the service manager is the keeper */
+	const char *socket; /* of `kvpool keep`; borrowed; NULL: none */
+	bool stored; /* descriptors are kept elsewhere */
 	int sock;    /* to the keeper; owns; -1: there is no such process */
 	int kept_fd; /* the memfd; owns; -1: no keeper */
 	int dev_fd;  /* the mount to adopt; the mount owns it; -1: mount anew */
+	int put_fd;  /* daemon_keeper_put's; borrowed */
 	int guard;   /* to the keeper's guard; owns; -1: no keeper */
 	pid_t pid;   /* of the keeper, while it lives; else 0 */
 	uv_poll_t poll; /* of sock, from watch until let_go */
+	uv_timer_t again; /* stored: until it can be connected again */
 	bool watched;
 	void (*lost)(void *arg);
 	void *arg;
 };
 
 /*
- * Makes this process the keeper and forks daemons. Returns 0 in each daemon,
- * with k filled; in the keeper it never returns. mountpoint: absolute, copied.
- * -errno, logged: no daemon was forked.
+ * k->socket is set; the rest is filled in. Makes this process the keeper and
+ * forks daemons, unless descriptors are kept elsewhere. Returns 0 in each
+ * daemon; in the keeper it never returns. mountpoint: absolute, copied. -errno,
+ * logged: there is no daemon.
  */
 int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k);
 /* Is this the program that a keeper has become? Then it must not go into the
@@ -86,9 +91,10 @@ int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k);
 bool daemon_keeper_renewed(void);
 /* Gives the keeper a copy of dev_fd: from now on the mount survives this
  * daemon. 0 or -errno, logged. */
-int daemon_keeper_put(const struct daemon_keeper *k, int dev_fd);
-/* Has lost(arg) called, on the loop, if the keeper is killed. No-op without a
- * keeper. 0 or -errno. */
+int daemon_keeper_put(struct daemon_keeper *k, int dev_fd);
+/* Has lost(arg) called, on the loop, if the keeper is killed. Another `kvpool
+ * keep` at the same path is then given the mount. No-op without a keeper. 0 or
+ * -errno. */
 int daemon_keeper_watch(struct daemon_keeper *k, uv_loop_t *loop,
 			void (*lost)(void *arg), void *arg);
 /* The pid that the service manager must watch: the keeper's, or without a

@@ -670,10 +670,11 @@ static int start_keeper(struct node_program *p)
 	int err;
 
 	p->keeper = (struct daemon_keeper){
+		.socket = p->conf->keeper_socket,
 		.sock = -1, .kept_fd = -1, .dev_fd = -1, .guard = -1
 	};
 	err = absolute_mount(p);
-	if (!err && p->conf->keeper)
+	if (!err && (p->conf->keeper || p->conf->keeper_socket))
 		err = daemon_keeper_start(p->mount, &p->keeper);
 	if (err || p->keeper.dev_fd < 0)
 		return err;
@@ -755,7 +756,8 @@ static int keep_privileges(const struct daemon_node_conf *conf)
 		.rdma = conf->transport != TRANSPORT_TCP &&
 			access("/sys/class/infiniband", F_OK) == 0,
 		.priority = true,
-		.again = conf->keeper && !daemon_fdstore_offered(),
+		.again = conf->keeper && !conf->keeper_socket &&
+			 !daemon_fdstore_offered(),
 		.low_port = is_low(&conf->listen) || is_low(&conf->admin) ||
 			    (conf->embedded && is_low(&conf->masters.at[0])),
 	};

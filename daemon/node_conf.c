@@ -325,6 +325,12 @@ static struct daemon_option options[] = {
 	  .help = "Keep the mount if the daemon is killed: a second process "
 		  "starts\n"
 		  "the next one, and what is open goes on." },
+	{ .name = "keeper-socket",
+	  .type = OPT_STRING,
+	  .value = &conf.keeper_socket,
+	  .arg = "PATH",
+	  .help = "The same by a `kvpool keep` with this --socket, in another\n"
+		  "container." },
 	DAEMON_OPTIONS_COMMON(conf, "/var/log/kvpool/kvpoold-NAME.log"),
 	{ .name = NULL },
 };
@@ -398,6 +404,8 @@ static int check_bulk(void)
 
 static int check_options(void)
 {
+	const char *keeper = conf.keeper_socket ? "keeper-socket" : "keeper";
+
 	if (daemon_option_check_listen(daemon_option_find(options, "listen"),
 				       conf.insecure || conf.tls_dir, stderr) ||
 	    daemon_option_check_listen(daemon_option_find(options, "admin"),
@@ -435,9 +443,8 @@ static int check_options(void)
 					    "with --mount, and without "
 					    "--embedded; else restart the "
 					    "daemon instead", stderr);
-	if (conf.keeper && !conf.mount)
-		return daemon_option_reject(daemon_option_find(options,
-							       "keeper"),
+	if ((conf.keeper || conf.keeper_socket) && !conf.mount)
+		return daemon_option_reject(daemon_option_find(options, keeper),
 					    "with --mount; else there is "
 					    "nothing to keep", stderr);
 	if (conf.recover && !conf.embedded)

@@ -45,6 +45,7 @@ struct daemon_node_conf {
 	unsigned int rdma_connect; /* enum daemon_connect */
 	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
 	bool allow_faults, noexec, noatime, takeover, surge, keeper;
+	const char *keeper_socket; /* of `kvpool keep`; NULL: none */
 	bool recover, version;
 };
 

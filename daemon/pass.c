@@ -26,3 +26,28 @@ int daemon_pass(int sock, const void *data, size_t len, int fd)
 	}
 	return sendmsg(sock, &mh, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
+
+ssize_t daemon_receive(int sock, void *data, size_t cap, int *ret_fd)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = { data, cap };
+	struct msghdr mh = { .msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     /* CMSG_SPACE has room for two. */
+			     .msg_controllen = CMSG_LEN(sizeof(int)) };
+	struct cmsghdr *c;
+	ssize_t n = recvmsg(sock, &mh, MSG_CMSG_CLOEXEC);
+
+	*ret_fd = -1;
+	if (n < 0)
+		return -errno;
+	c = CMSG_FIRSTHDR(&mh);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+	return n;
+}

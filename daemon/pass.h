@@ -7,8 +7,12 @@
 #define DAEMON_PASS_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 /* Sends len bytes, with a copy of fd unless that is -1. 0 or -errno. */
 int daemon_pass(int sock, const void *data, size_t len, int fd);
+/* Receives one message. *ret_fd: the caller's, close-on-exec; -1 if it has
+ * none; others are closed. Its length, 0 at the end, or -errno. */
+ssize_t daemon_receive(int sock, void *data, size_t cap, int *ret_fd);
 
 #endif

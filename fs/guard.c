@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,6 +48,15 @@ static int mount_of(int dir_fd, const char *path, int flags, uint64_t *ret_id)
 int fs_guard_mount_now(const char *path, uint64_t *ret_id)
 {
 	return mount_of(AT_FDCWD, path, 0, ret_id);
+}
+
+uint64_t fs_guard_dev(const char *path)
+{
+	struct statx at;
+
+	if (statx(AT_FDCWD, path, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &at))
+		return 0;
+	return makedev(at.stx_dev_major, at.stx_dev_minor);
 }
 
 bool fs_guard_gone(uint64_t id)

@@ -36,6 +36,9 @@ void fs_guard_stop(pid_t pid);
  * reused; older kernels may reuse it once the mount is gone. Sends no request
  * to the filesystem. Async-signal-safe. */
 int fs_guard_mount_now(const char *path, uint64_t *ret_id);
+/* The device number of the filesystem at path, the same in all mount
+ * namespaces; 0: not known. Sends no request to it. */
+uint64_t fs_guard_dev(const char *path);
 /* Is the mount with this id known to be gone? False on Linux before 6.8.
  * Touches no path: a walk to a directory where an automount is in progress
  * waits for its end, and systemd's waits for the daemon of the mount before to

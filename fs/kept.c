@@ -11,7 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MAGIC 0x504b564bu /* "KVKP" */
+#include "fs/guard.h"
+
+#define MAGIC 0x324b564bu /* "KVK2" */
 #define HEAD_BYTES 4096
 #define BYTES (HEAD_BYTES + (size_t)FS_KEPT_MAX * sizeof(struct fs_kept_rec))
 
@@ -191,6 +193,7 @@ void fs_kept_mounted(struct fs *fs)
 	h->reply_len = (uint32_t)fs->init_reply_len;
 	h->passthrough = fs->passthrough;
 	h->mount_id = fs->mount_id;
+	h->dev = fs_guard_dev(fs->mountpoint);
 	h->begun_ms = pool_now_ms();
 }
 

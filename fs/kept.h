@@ -66,6 +66,7 @@ struct fs_kept_head {
 	uint32_t passthrough;
 	uint8_t init[256], reply[128];
 	uint64_t mount_id;  /* fs_guard_mount_now's; 0: not known */
+	uint64_t dev;	    /* fs_guard_dev's; 0: not known */
 	uint64_t begun_ms;  /* pool_now_ms() when this incarnation began to
 			       serve; 0: it has not yet */
 	uint64_t handling;  /* unique of the request being handled; 0: none */

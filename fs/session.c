@@ -735,6 +735,16 @@ static void on_adopting(uv_timer_t *t)
 	adopt_now(fs);
 }
 
+/* A container that is started again sees the same mount under another id. */
+static void adopt_mount_id(struct fs *fs, struct fs_kept_head *h)
+{
+	if (fs_guard_gone(h->mount_id) && h->dev &&
+	    fs_guard_dev(fs->mountpoint) == h->dev &&
+	    fs_guard_mount_now(fs->mountpoint, &fs->mount_id) == 0)
+		h->mount_id = fs->mount_id;
+	fs->mount_id = h->mount_id;
+}
+
 static int adopt_session(struct fs *fs)
 {
 	struct fs_init_kept was;
@@ -742,7 +752,7 @@ static int adopt_session(struct fs *fs)
 
 	if (err)
 		return err;
-	fs->mount_id = fs->kept->head->mount_id;
+	adopt_mount_id(fs, fs->kept->head);
 	was = fs_kept_init(fs);
 	err = replay_init(fs, &was);
 	if (!err)

@@ -32,6 +32,7 @@ int cmd_devices(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_healthz(int argc, char **argv);
+int cmd_keep(int argc, char **argv);
 int cmd_mountpoint(int argc, char **argv);
 int cmd_certs(int argc, char **argv);
 int cmd_version(int argc, char **argv);

@@ -24,6 +24,7 @@ static const struct subcommand {
 	{ "events", cmd_events, "what happened to the pool" },
 	{ "doctor", cmd_doctor, "find what costs speed or safety" },
 	{ "healthz", cmd_healthz, "is a daemon alive, or ready?" },
+	{ "keep", cmd_keep, "keep the mount of a daemon in another container" },
 	{ "mountpoint", cmd_mountpoint, "make a directory to mount at" },
 	{ "drain", cmd_drain, "prepare a node for being switched off" },
 	{ "certs", cmd_certs, "make certificates, and check them" },

@@ -471,8 +471,8 @@ cleanup() {
 		wait "${pid[$name]}" 2>/dev/null
 	done
 	[ ${#also_kill[@]} = 0 ] || kill -KILL "${also_kill[@]}" 2>/dev/null
-	# Mounts below our directory, deepest first; stale ones, too.
-	awk -v p="$tmp/" 'index($5, p) == 1 { print $5 }' /proc/self/mountinfo |
+	# Mounts at or below our directory, deepest first; stale ones, too.
+	awk -v p="$tmp/" 'index($5 "/", p) == 1 { print $5 }' /proc/self/mountinfo |
 		sort -r | while read -r m; do umount -l "$m"; done
 	for name in "${!namespaces[@]}"; do
 		ip netns del "$ns_tag$name"

@@ -1,0 +1,98 @@
+#!/bin/bash
+# `kvpool keep`, in a container of its own, keeps the mount of a daemon in another
+# (--keeper-socket): if all of that container is killed, the next one adopts the
+# mount. It has a mount namespace of its own, in which the mount has another id.
+# modes: both
+# limit: 120
+LOG_ALLOW='error .*(keeper-socket|cannot start)'
+. "$(dirname "$0")/../lib/lib.sh"
+need_fuse
+need jq findmnt unshare
+
+adopted() { grep -c ' info adopted ' "$(log_of a)" || :; }
+said() { grep -q "$1" "$tmp/keep.log"; }
+keep() { # OPTION...
+	kvpool keep --socket "$tmp/keep" "$@" >>"$tmp/keep.log" 2>&1 &
+	keeper=$!
+	also_kill=("$keeper")
+	wait_until 5 test -S "$tmp/keep"
+}
+
+# What a hostPath with Bidirectional propagation is: mounts of either side show on
+# the other.
+mount --bind "$tmp" "$tmp"
+mount --make-shared "$tmp"
+start_master
+env_of[a]="unshare --mount --propagation unchanged"
+
+echo "== no keeper at the path: said, with what is accepted"
+kvpoold --foreground --name "x.$$" --mount "$tmp/x" --master 127.0.0.1:1 --keeper-socket \
+	"$tmp/$(printf '%0200d' 1)" >"$tmp/said" 2>&1 && fail "started"
+grep -q 'keeper-socket .*accepted: the --socket of a kvpool keep' "$tmp/said" ||
+	fail "$(cat "$tmp/said")"
+
+keep
+start_node a --store-size 128M --keeper-socket "$tmp/keep"
+a=${mount[a]} options=${args_of[a]}
+mkdir "$a/d"
+head -c 3M /dev/urandom >"$tmp/src"
+cp "$tmp/src" "$a/d/k"
+sync "$a/d"
+wait_until 5 said 'kvpool-device: kept'
+id=$(findmnt -no ID "$a")
+exec {file}<"$a/d/k"
+
+again() { # the container is started again
+	kill9 a
+	# shellcheck disable=SC2086
+	start_node a $options
+	cmp -s "$tmp/src" "$a/d/k" || fail "not readable"
+	[ "$(findmnt -no ID "$a")" = "$id" ] || fail "another mount"
+	echo new >"$a/d/new.$(adopted)"
+	sync "$a/d"
+}
+for i in 1 2; do
+	echo "== killed, with its mount namespace: $i"
+	again
+	[ "$(adopted)" = "$i" ] || fail "adopted: $(adopted) times"
+done
+
+echo "== a keeper that is killed is replaced"
+kill -KILL "$keeper"
+keep
+wait_until 10 eval 'grep -q "keeps the mount again" "$(log_of a)"'
+again
+[ "$(adopted)" = 3 ] || fail "adopted: $(adopted) times"
+[ "$KVTEST_MODE" != passthrough ] || cmp -s "$tmp/src" - <&$file ||
+	fail "the open file is not whole"
+exec {file}<&-
+
+echo "== who is not a daemon gets nothing"
+python3 - "$tmp/keep" <<-'END' || fail "it was answered"
+	import socket, sys
+	for text in b"FDTAKE=1\nFDNAME=../x", b"GET / HTTP/1.1", b"x" * 4096, b"FDSTORE=1\nFDNAME=":
+	    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+	    s.connect(sys.argv[1])
+	    s.send(text)
+	    s.settimeout(5)
+	    if s.recv(100):
+	        sys.exit(1)
+END
+[ "$(stat -c %a "$tmp/keep")" = 600 ] || fail "mode $(stat -c %a "$tmp/keep")"
+
+echo "== an end that was asked for leaves nothing"
+stop a
+! findmnt "$a" >/dev/null || fail "mounted"
+wait_until 5 said 'kvpool-device: closed: removed by the daemon'
+
+echo "== no daemon comes: what it left is closed"
+kill "$keeper"
+wait "$keeper" || fail "a keeper that was stopped ended with $?"
+keep --wait 1s
+# shellcheck disable=SC2086
+start_node a $options
+kill9 a
+wait_until 10 said 'kvpool-device: closed: no daemon has come in time'
+wait_until 40 eval '! cat "$a/d/k" >/dev/null 2>&1'
+umount -l "$a"
+pass
