@@ -229,8 +229,7 @@ struct fs {
 	uint32_t incarnation; /* of new nodeids and handles; 0: no daemon
 				 before this one was killed */
 	struct fs_kept *kept; /* owns; NULL: no keeper */
-	bool adopting; /* a mount of an earlier incarnation: requests are not
-			  read yet */
+	bool adopting; /* another daemon's mount: requests are not read yet */
 	uint64_t adopt_ms; /* pool_now_ms() when that began */
 	bool resent; /* the request being handled was read before, by a daemon
 			that was killed: it may have been executed */
@@ -248,6 +247,7 @@ struct fs {
 	unsigned int ncarried; /* entries ever added */
 	uv_timer_t keeping; /* with `kept`: runs while `adopting`, then every
 			       FS_KEPT_MS */
+	uv_timer_t taking; /* after a take-over, while `adopting` */
 	int backings_from; /* lower ids are those of earlier incarnations;
 			      0: there are none */
 	struct fs_inode root;

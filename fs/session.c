@@ -493,8 +493,9 @@ static int start_polling(struct fs *fs)
 	fs->on_waiting = on_waiting;
 	uv_timer_init(fs->loop, &fs->touch);
 	uv_timer_init(fs->loop, &fs->keeping);
+	uv_timer_init(fs->loop, &fs->taking);
 	fs->poll.data = fs->waiting_timer.data = fs->touch.data =
-		fs->keeping.data = fs;
+		fs->keeping.data = fs->taking.data = fs;
 	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));
 	return 0;
 }
@@ -618,14 +619,29 @@ void fs_guarded(struct fs *fs)
 	start_guard(fs);
 }
 
+/* What was published while no daemon was connected must show. */
+static void on_taking(uv_timer_t *t)
+{
+	struct fs *fs = t->data;
+
+	if (!pool_node_caught_up(fs->node) &&
+	    pool_now_ms() - fs->adopt_ms < FS_TAKE_MS)
+		return;
+	uv_timer_stop(t);
+	fs->adopting = false;
+	fs_resume(fs);
+	pool_info("took over %s (%s)", fs->mountpoint, fs_data_mode(fs));
+}
+
 void fs_begin(struct fs *fs)
 {
 	fs_inodes_settle(fs);
 	if (fs->kept)
 		fs_inodes_keep(fs);
 	start_keeping(fs);
-	fs_resume(fs);
-	pool_info("took over %s (%s)", fs->mountpoint, fs_data_mode(fs));
+	fs->adopting = true;
+	fs->adopt_ms = pool_now_ms();
+	uv_timer_start(&fs->taking, on_taking, 0, ADOPT_POLL_MS);
 }
 
 static bool same_reply(struct fs *fs, const struct fs_init_kept *was)
@@ -901,11 +917,12 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	fs_guard_stop(fs->guard);
 	fs_pause(fs);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");
-	fs->uv_closing = 4;
+	fs->uv_closing = 5;
 	uv_close((uv_handle_t *)&fs->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->waiting_timer, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->touch, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->keeping, on_handle_closed);
+	uv_close((uv_handle_t *)&fs->taking, on_handle_closed);
 }
 
 void fs_free(struct fs *fs)

@@ -145,8 +145,12 @@ void fs_leave(struct fs *fs);
  *
  * In this order: fs_take, after the node was taken over and while the old
  * process still has the mount; fs_guarded, which starts our guard; the old
- * process exits; pool_node_begin; fs_begin, which starts to read requests.
+ * process exits; pool_node_begin; fs_begin, which starts to read requests once
+ * all has arrived that changed while no process was connected to the master, at
+ * the latest after FS_TAKE_MS.
  */
+
+#define FS_TAKE_MS 1000
 
 /* 0 or -errno, logged. opts: those of the existing mount. */
 int fs_take(const struct fs_opts *opts, struct pool_handover *h,

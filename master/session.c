@@ -178,7 +178,7 @@ static void welcome(struct master_session *s, const Kvpool__Join *j)
 	msg.heartbeat_ms = s->m->heartbeat_ms;
 	msg.dirs_max = s->m->map.quota.max.dirs;
 	msg.attr_bytes_max = s->m->map.quota.max.bytes;
-	s->joined_seq = s->m->map.feed.seq;
+	s->joined_seq = msg.feed_seq = s->m->map.feed.seq;
 	if (master_answers_join(s->member, j, &msg))
 		pool_warn_limited(
 			"node %s: no memory for results that it may have lost",

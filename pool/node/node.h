@@ -267,6 +267,9 @@ void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 		     void (*closed)(void *arg), void *arg);
 
 bool pool_node_connected(const struct pool_node *n);
+/* Is there a session, and has everything arrived that had changed when it
+ * began? (True too early with a master of 0.1.) */
+bool pool_node_caught_up(const struct pool_node *n);
 /* Has a complete picture of the namespace been received since the start? */
 bool pool_node_complete(const struct pool_node *n);
 /* A master was found at this address: it is dialled next if there is no

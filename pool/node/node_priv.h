@@ -208,6 +208,7 @@ struct pool_node {
 	uint8_t sweep;		     /* picture's number: mark of its names */
 	uint8_t stage;		     /* number of the session or picture; never
 					0 (feed.c) */
+	uint64_t welcome_seq;	     /* of the last change before WELCOME */
 	bool feed_begun;	     /* a FEED was received since WELCOME */
 	bool feed_skipped; /* a feed entry was skipped, because its name or a
 			      parent is of the other kind here; the whole

@@ -275,6 +275,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	}
 	n->epoch = w->epoch;
 	n->index = w->index;
+	n->welcome_seq = w->feed_seq;
 	n->granted = 0;
 	n->helds_before = n->helds_sent;
 	pool_quota_limit(&n->quota, w->dirs_max, w->attr_bytes_max);
@@ -568,6 +569,12 @@ static void check_joining(struct pool_node *n, uint64_t now)
 bool pool_node_connected(const struct pool_node *n)
 {
 	return node_session_up(n);
+}
+
+bool pool_node_caught_up(const struct pool_node *n)
+{
+	return node_session_up(n) && n->feed_epoch == n->epoch &&
+	       n->feed_seq >= n->welcome_seq;
 }
 
 void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)

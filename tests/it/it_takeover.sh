@@ -86,6 +86,29 @@ also_kill=()
 has_lock() { [[ $(cat "$lock") == "${pid[a]} serving "* ]]; }
 wait_until 20 has_lock
 
+echo "== what is synced elsewhere meanwhile shows at once"
+mkdir "$b/meanwhile"
+sync "$b/meanwhile"
+python3 - "$a" "$b" "$tmp" <<-'END' >"$tmp/meanwhile" 2>&1 &
+	import os, sys
+	a, b, tmp = sys.argv[1:]
+	d, n = os.open(f"{b}/meanwhile", os.O_RDONLY), 0
+	while not os.path.exists(f"{tmp}/over"):
+	    name, n = f"meanwhile/{n}", n + 1
+	    with open(f"{b}/{name}", "w"):
+	        pass
+	    os.fsync(d)
+	    if not os.path.exists(f"{a}/{name}"):
+	        sys.exit(f"{name} is missing")
+END
+also_kill=($!)
+for _ in 1 2 3 4 5 6 7 8; do
+	takeover a
+done
+: >"$tmp/over"
+wait "${also_kill[0]}" || fail "$(cat "$tmp/meanwhile")"
+also_kill=()
+
 echo "== files, mappings, listings and directories in use"
 takeover_user --fill >"$b/remote"
 sync "$b"
