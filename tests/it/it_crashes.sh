@@ -19,8 +19,8 @@ files=64
 daemon_of() { pgrep -P "${pid[$1]}" -x kvpoold; } # pid[NAME] is the keeper's
 
 start_master
-start_node a --store-size 512M --keeper
-start_node b --store-size 512M
+start_node a --store-size 2G --keeper
+start_node b --store-size 2G
 a=${mount[a]} b=${mount[b]}
 mkdir -p "$a/use/sub" "$a/load/sub" "$a/traces"
 sync "$a/use" "$a/load" "$a/traces" "$a"
@@ -30,11 +30,12 @@ sync "$a/load" "$a/load/sub"
 # A trace may be cut where it writes: what a killed daemon loses of it is not there
 # (or, in daemon-served mode, a descriptor). It never sees other bytes, or fewer.
 cat >"$tmp/traces" <<-'END'
-	whole=0 cut=0
+	whole=0 cut=0 all=(T{1..12}) first=$((RANDOM % 12)) # (not all are reached)
 	: >"$1/traces.cut"
 	until [ -e "$1/over" ]; do
-		for t in T3 T10 T7 T8 T1 T2 T6; do
+		for t in "${all[@]:first}" "${all[@]::first}"; do
 			[ ! -e "$1/over" ] || break
+			done="$done $t"
 			if timeout 60 engine_traces --d "$2" --b "$4" --mode "$3" --only $t >"$1/trace.$t" 2>&1; then
 				whole=$((whole + 1))
 			else
@@ -44,7 +45,7 @@ cat >"$tmp/traces" <<-'END'
 			fi
 		done
 	done
-	echo "$whole whole, $cut cut" >"$1/traces.out"
+	echo "$whole whole, $cut cut:$done" >"$1/traces.out"
 END
 cat >"$tmp/container" <<-END
 	mount --make-rprivate /
