@@ -470,6 +470,8 @@ cleanup() {
 		kill -KILL "${pid[$name]}" 2>/dev/null
 		wait "${pid[$name]}" 2>/dev/null
 	done
+	# (Daemons whose keeper was killed go on, and so do guards.)
+	pkill -KILL -f -- "--name [^ ]*\.$$ "
 	[ ${#also_kill[@]} = 0 ] || kill -KILL "${also_kill[@]}" 2>/dev/null
 	# Mounts at or below our directory, deepest first; stale ones, too.
 	awk -v p="$tmp/" 'index($5 "/", p) == 1 { print $5 }' /proc/self/mountinfo |
