@@ -32,7 +32,7 @@ sync "$a/load" "$a/load/sub"
 cat >"$tmp/traces" <<-'END'
 	whole=0 cut=0 all=(T{1..12}) first=$((RANDOM % 12)) # (not all are reached)
 	: >"$1/traces.cut"
-	until [ -e "$1/over" ]; do
+	until [ -e "$1/over" ] || ! [ -e "$1/traces" ]; do
 		for t in "${all[@]:first}" "${all[@]::first}"; do
 			[ ! -e "$1/over" ] || break
 			done="$done $t"

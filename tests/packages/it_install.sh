@@ -115,7 +115,7 @@ wait_until 30 twice
 echo "== killed, it leaves the mount to the next one, and what is open goes on"
 id=$(inside findmnt -no ID /mnt/kvpool)
 inside sh -c 'exec 7</mnt/kvpool/two/1; touch /tmp/open2
-	until [ -e /tmp/go2 ]; do sleep 0.1; done; cmp /tmp/object /proc/self/fd/7' &
+	until [ -e /tmp/go2 ]; do sleep 0.1; done; cmp /tmp/object - <&7' &
 user=$!
 wait_until 10 test -e "$r/tmp/open2"
 adopted() { # TIMES: by a process that systemd watches?
