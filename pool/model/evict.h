@@ -7,13 +7,10 @@
  * Thread: any; the caller serialises access (here: loop).
  *
  * The owner embeds struct pool_evict_node in its object. Each class has queues
- * of its own, and the caller chooses the class of the next victim. It evicts
- * POOL_EVICT_CACHE (other nodes hold copies, too) before POOL_EVICT_LAST (may
- * be the pool's only copy). POOL_EVICT_KEPT (rules forbid eviction) and
- * POOL_EVICT_UNSTORED (a client's object that no store has yet) keep such
- * objects out of the scans of the first two. Objects that cannot be evicted now
- * (open, mapped, pinned) stay inserted; the `may` callback refuses them when
- * the scan reaches them.
+ * of its own, and the caller chooses the class of the next victim: cached
+ * copies before counted ones. The other two classes keep their objects out of
+ * the scans of these. Objects that cannot be evicted now (open, mapped, pinned)
+ * stay inserted; the `may` callback refuses them when the scan reaches them.
  *
  * Every operation is O(1) (victim: O(scan_max)) and none but open allocates.
  * Evicted keys are remembered ("ghosts") until as many bytes as the capacity
@@ -29,10 +26,10 @@
 #include "pool/base/list.h"
 
 enum pool_evict_class {
-	POOL_EVICT_CACHE,
-	POOL_EVICT_LAST,
-	POOL_EVICT_KEPT,
-	POOL_EVICT_UNSTORED,
+	POOL_EVICT_CACHE,    /* the master does not count it as a replica */
+	POOL_EVICT_COUNTED,  /* it does: may be the pool's only copy */
+	POOL_EVICT_KEPT,     /* the same, but rules forbid its eviction */
+	POOL_EVICT_UNSTORED, /* a client's object that no store has yet */
 	POOL_EVICT_NCLASSES,
 };
 

@@ -211,7 +211,7 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 	/* A borrowed object uses no bytes of this store. */
 	o->ev.size = o->lent_fd >= 0 ? 0 : whole_pages(o->size);
 	pool_evict_insert(n->evict, &o->ev,
-			  o->counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
+			  o->counted ? POOL_EVICT_COUNTED : POOL_EVICT_CACHE);
 	node_judge(n, o);
 }
 
@@ -363,7 +363,7 @@ bool node_guarded(const struct pool_node *n, const struct node_object *o)
 
 void node_judge(struct pool_node *n, struct node_object *o)
 {
-	enum pool_evict_class class = o->counted ? POOL_EVICT_LAST :
+	enum pool_evict_class class = o->counted ? POOL_EVICT_COUNTED :
 						   POOL_EVICT_CACHE;
 	struct pool_rules r;
 

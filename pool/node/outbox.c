@@ -73,10 +73,10 @@ void node_session_info(struct pool_node *n, Kvpool__NodeInfo *info)
 	info->used = info->is_store && sp.used > cached ? sp.used - cached : 0;
 	if (info->used > info->capacity)
 		info->used = info->capacity;
-	info->evictable = info->is_store ?
-				  pool_evict_bytes(n->evict, POOL_EVICT_LAST) :
-				  0;
-	info->objects = pool_evict_count(n->evict, POOL_EVICT_LAST) +
+	if (info->is_store)
+		info->evictable =
+			pool_evict_bytes(n->evict, POOL_EVICT_COUNTED);
+	info->objects = pool_evict_count(n->evict, POOL_EVICT_COUNTED) +
 			pool_evict_count(n->evict, POOL_EVICT_KEPT) +
 			pool_evict_count(n->evict, POOL_EVICT_UNSTORED);
 	info->data_mode = n->data_mode;

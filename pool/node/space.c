@@ -387,7 +387,7 @@ static bool nothing_to_evict(struct pool_node *n, const struct node_claim *c)
 	return !n->opts.store_plain && n->asked_bytes == 0 &&
 	       pool_list_empty(&n->sealing) &&
 	       pool_list_empty(&n->pending) && pool_list_empty(&n->fetches) &&
-	       !node_victim_any(n, POOL_EVICT_LAST,
+	       !node_victim_any(n, POOL_EVICT_COUNTED,
 				shortfall_of(n, c->bytes).pinned) &&
 	       !node_victim_any(n, POOL_EVICT_CACHE, false);
 }
@@ -467,7 +467,7 @@ static bool put_fits_headroom(struct pool_node *n, const struct node_claim *c,
 	if (sp.reach < n->claimed + c->bytes ||
 	    over >= node_room_elsewhere(n) ||
 	    (now < c->patient_ms &&
-	     (node_victim_any(n, POOL_EVICT_LAST, false) ||
+	     (node_victim_any(n, POOL_EVICT_COUNTED, false) ||
 	      node_victim_any(n, POOL_EVICT_CACHE, false))))
 		return false;
 	pool_count(&n->c.claims_through);

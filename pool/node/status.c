@@ -239,12 +239,12 @@ void node_gauges(struct pool_node *n)
 	pool_gauge_set(&c->evictable, (int64_t)node_evictable(n));
 	pool_gauge_set(
 		&c->objects,
-		(int64_t)(pool_evict_count(n->evict, POOL_EVICT_LAST) +
+		(int64_t)(pool_evict_count(n->evict, POOL_EVICT_COUNTED) +
 			  pool_evict_count(n->evict, POOL_EVICT_KEPT) +
 			  pool_evict_count(n->evict, POOL_EVICT_UNSTORED)));
 	pool_gauge_set(
 		&c->object_bytes,
-		(int64_t)(pool_evict_bytes(n->evict, POOL_EVICT_LAST) +
+		(int64_t)(pool_evict_bytes(n->evict, POOL_EVICT_COUNTED) +
 			  pool_evict_bytes(n->evict, POOL_EVICT_KEPT) +
 			  pool_evict_bytes(n->evict, POOL_EVICT_UNSTORED)));
 	pool_gauge_set(&c->cached, (int64_t)pool_evict_count(

@@ -101,7 +101,7 @@ static struct node_object *victim_of(enum pool_evict_class class,
 {
 	struct node_object *o = victim(class, j);
 
-	if (!o && class == POOL_EVICT_LAST && j->to_move)
+	if (!o && class == POOL_EVICT_COUNTED && j->to_move)
 		o = victim(POOL_EVICT_KEPT, j);
 	return o;
 }
@@ -133,19 +133,19 @@ struct node_object *node_victim_pinned(struct pool_node *n, uint64_t size_max)
 struct node_object *node_victim(struct pool_node *n, bool to_move,
 				uint64_t size_max)
 {
-	return victim_soft(n, POOL_EVICT_LAST, to_move, size_max);
+	return victim_soft(n, POOL_EVICT_COUNTED, to_move, size_max);
 }
 
 struct node_object *node_victim_alone(struct pool_node *n, uint64_t size_max)
 {
 	struct judge j = { .n = n, .now = pool_now_ms(), .alone = true,
 			   .size_max = size_max };
-	struct node_object *o = victim(POOL_EVICT_LAST, &j);
+	struct node_object *o = victim(POOL_EVICT_COUNTED, &j);
 
 	if (o)
 		return o;
 	j.soft = true;
-	return victim(POOL_EVICT_LAST, &j);
+	return victim(POOL_EVICT_COUNTED, &j);
 }
 
 struct node_object *node_victim_cached(struct pool_node *n)
@@ -163,7 +163,7 @@ bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
 			   .size_max = UINT64_MAX };
 
 	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX) ||
-	       (class == POOL_EVICT_LAST && room &&
+	       (class == POOL_EVICT_COUNTED && room &&
 		pool_evict_any(n->evict, POOL_EVICT_KEPT, may_go, &j,
 			       SCAN_MAX));
 }
@@ -209,5 +209,5 @@ void node_judge_below(struct pool_node *n, struct node_dirent *d)
 uint64_t node_evictable(struct pool_node *n)
 {
 	return pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
-	       pool_evict_bytes(n->evict, POOL_EVICT_LAST);
+	       pool_evict_bytes(n->evict, POOL_EVICT_COUNTED);
 }

@@ -56,7 +56,7 @@ static int teardown(void **state)
 static void insert_all(struct fixture *f)
 {
 	for (unsigned int i = 0; i < N; i++)
-		pool_evict_insert(f->ev, &f->n[i], POOL_EVICT_LAST);
+		pool_evict_insert(f->ev, &f->n[i], POOL_EVICT_COUNTED);
 }
 
 static long victim(struct fixture *f, enum pool_evict_class class)
@@ -83,8 +83,8 @@ objects_used_once_go_in_order_of_arrival(void **state)
 
 	insert_all(f);
 	for (long i = 0; i < N; i++)
-		assert_int_equal(evict(f, POOL_EVICT_LAST), i);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), -1);
+		assert_int_equal(evict(f, POOL_EVICT_COUNTED), i);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), -1);
 }
 
 static void an_object_that_was_touched_outlives_others(void **state)
@@ -94,8 +94,8 @@ static void an_object_that_was_touched_outlives_others(void **state)
 	insert_all(f);
 	pool_evict_touch(f->ev, &f->n[0]);
 	for (long i = 1; i < N; i++)
-		assert_int_equal(evict(f, POOL_EVICT_LAST), i);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), 0);
+		assert_int_equal(evict(f, POOL_EVICT_COUNTED), i);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), 0);
 }
 
 static void a_touched_object_does_not_stay_for_ever(void **state)
@@ -103,16 +103,16 @@ static void a_touched_object_does_not_stay_for_ever(void **state)
 	struct fixture *f = *state;
 	unsigned int i = 1, next = 1, left = 1000;
 
-	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_LAST);
+	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_COUNTED);
 	pool_evict_touch(f->ev, &f->n[0]);
 	/* each insertion evicts one, as in a long scan */
 	while (--left) {
-		if (pool_evict_count(f->ev, POOL_EVICT_LAST) == 4 &&
-		    evict(f, POOL_EVICT_LAST) == 0)
+		if (pool_evict_count(f->ev, POOL_EVICT_COUNTED) == 4 &&
+		    evict(f, POOL_EVICT_COUNTED) == 0)
 			break;
 		i = i % (N - 1) + 1;
 		node_set(&f->n[i], 1000 + next++, KB);
-		pool_evict_insert(f->ev, &f->n[i], POOL_EVICT_LAST);
+		pool_evict_insert(f->ev, &f->n[i], POOL_EVICT_COUNTED);
 	}
 	assert_int_not_equal(left, 0);
 	assert_in_range(next, 5, 20);
@@ -125,31 +125,31 @@ static void a_ghost_comes_back_as_one_used_again(void **state)
 	insert_all(f);
 	/* a deleted object is no ghost */
 	pool_evict_remove(f->ev, &f->n[1], false);
-	pool_evict_insert(f->ev, &f->n[1], POOL_EVICT_LAST);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), 0);
-	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_LAST);
+	pool_evict_insert(f->ev, &f->n[1], POOL_EVICT_COUNTED);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), 0);
+	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_COUNTED);
 	for (long i = 2; i < N; i++)
-		assert_int_equal(evict(f, POOL_EVICT_LAST), i);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), 1);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), 0);
+		assert_int_equal(evict(f, POOL_EVICT_COUNTED), i);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), 1);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), 0);
 }
 
 static void a_ghost_is_forgotten_after_a_turnover(void **state)
 {
 	struct fixture *f = *state;
 
-	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_LAST);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), 0);
+	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_COUNTED);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), 0);
 	for (unsigned int i = 1; i < N; i++)
-		pool_evict_insert(f->ev, &f->n[i], POOL_EVICT_LAST);
+		pool_evict_insert(f->ev, &f->n[i], POOL_EVICT_COUNTED);
 	for (long i = 1; i < N; i++) {
-		assert_int_equal(evict(f, POOL_EVICT_LAST), i);
+		assert_int_equal(evict(f, POOL_EVICT_COUNTED), i);
 		node_set(&f->n[i], 1000 + (uint64_t)i, KB);
-		pool_evict_insert(f->ev, &f->n[i], POOL_EVICT_LAST);
+		pool_evict_insert(f->ev, &f->n[i], POOL_EVICT_COUNTED);
 	}
-	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_LAST);
+	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_COUNTED);
 	for (long i = 1; i < N; i++)
-		assert_int_equal(evict(f, POOL_EVICT_LAST), i);
+		assert_int_equal(evict(f, POOL_EVICT_COUNTED), i);
 	assert_int_equal(f->n[0].queue, 0);
 }
 
@@ -157,23 +157,23 @@ static void classes_are_kept_apart_and_counted(void **state)
 {
 	struct fixture *f = *state;
 
-	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_LAST);
+	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_COUNTED);
 	pool_evict_insert(f->ev, &f->n[1], POOL_EVICT_CACHE);
 	f->n[2].size = 7;
 	pool_evict_insert(f->ev, &f->n[2], POOL_EVICT_CACHE);
 	assert_int_equal(pool_evict_bytes(f->ev, POOL_EVICT_CACHE), KB + 7);
 	assert_int_equal(pool_evict_count(f->ev, POOL_EVICT_CACHE), 2);
-	assert_int_equal(pool_evict_bytes(f->ev, POOL_EVICT_LAST), KB);
+	assert_int_equal(pool_evict_bytes(f->ev, POOL_EVICT_COUNTED), KB);
 
-	pool_evict_set_class(f->ev, &f->n[1], POOL_EVICT_LAST);
+	pool_evict_set_class(f->ev, &f->n[1], POOL_EVICT_COUNTED);
 	assert_int_equal(pool_evict_bytes(f->ev, POOL_EVICT_CACHE), 7);
-	assert_int_equal(pool_evict_bytes(f->ev, POOL_EVICT_LAST), 2 * KB);
+	assert_int_equal(pool_evict_bytes(f->ev, POOL_EVICT_COUNTED), 2 * KB);
 	assert_int_equal(evict(f, POOL_EVICT_CACHE), 2);
 	assert_int_equal(evict(f, POOL_EVICT_CACHE), -1);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), 0);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), 1);
-	assert_int_equal(pool_evict_bytes(f->ev, POOL_EVICT_LAST), 0);
-	assert_int_equal(pool_evict_count(f->ev, POOL_EVICT_LAST), 0);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), 0);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), 1);
+	assert_int_equal(pool_evict_bytes(f->ev, POOL_EVICT_COUNTED), 0);
+	assert_int_equal(pool_evict_count(f->ev, POOL_EVICT_COUNTED), 0);
 	assert_false(pool_evict_inserted(&f->n[1]));
 }
 
@@ -184,10 +184,10 @@ an_object_keeps_its_standing_when_its_class_changes(void **state)
 
 	pool_evict_insert(f->ev, &f->n[0], POOL_EVICT_CACHE);
 	pool_evict_touch(f->ev, &f->n[0]);
-	pool_evict_set_class(f->ev, &f->n[0], POOL_EVICT_LAST);
-	pool_evict_insert(f->ev, &f->n[1], POOL_EVICT_LAST);
-	pool_evict_insert(f->ev, &f->n[2], POOL_EVICT_LAST);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), 1);
+	pool_evict_set_class(f->ev, &f->n[0], POOL_EVICT_COUNTED);
+	pool_evict_insert(f->ev, &f->n[1], POOL_EVICT_COUNTED);
+	pool_evict_insert(f->ev, &f->n[2], POOL_EVICT_COUNTED);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), 1);
 }
 
 static void
@@ -196,10 +196,10 @@ operations_on_what_is_not_inserted_do_nothing(void **state)
 	struct fixture *f = *state;
 
 	pool_evict_touch(f->ev, &f->n[0]);
-	pool_evict_set_class(f->ev, &f->n[0], POOL_EVICT_LAST);
+	pool_evict_set_class(f->ev, &f->n[0], POOL_EVICT_COUNTED);
 	pool_evict_remove(f->ev, &f->n[0], true);
 	assert_false(pool_evict_inserted(&f->n[0]));
-	assert_int_equal(victim(f, POOL_EVICT_LAST), -1);
+	assert_int_equal(victim(f, POOL_EVICT_COUNTED), -1);
 	pool_evict_close(NULL);
 }
 
@@ -215,7 +215,7 @@ every_candidate_is_offered_once_before_any_is_again(void **state)
 	for (int pass = 1; pass <= 3; pass++) {
 		seen = 0;
 		for (int i = 0; i < N; i++)
-			seen |= 1u << victim(f, POOL_EVICT_LAST);
+			seen |= 1u << victim(f, POOL_EVICT_COUNTED);
 		assert_int_equal(seen, (1u << N) - 1);
 	}
 }
@@ -242,17 +242,17 @@ static void what_may_not_go_is_passed_over(void **state)
 	insert_all(f);
 	pool_evict_touch(f->ev, &f->n[4]);
 	for (int i = 0; i < N / 2; i++) {
-		n = pool_evict_victim(f->ev, POOL_EVICT_LAST, may_even, f,
+		n = pool_evict_victim(f->ev, POOL_EVICT_COUNTED, may_even, f,
 				      100);
 		assert_non_null(n);
 		assert_int_equal((n - f->n) % 2, 0);
 		pool_evict_remove(f->ev, n, true);
 	}
-	n = pool_evict_victim(f->ev, POOL_EVICT_LAST, may_even, f, 100);
+	n = pool_evict_victim(f->ev, POOL_EVICT_COUNTED, may_even, f, 100);
 	assert_null(n);
-	assert_int_equal(pool_evict_count(f->ev, POOL_EVICT_LAST), N / 2);
+	assert_int_equal(pool_evict_count(f->ev, POOL_EVICT_COUNTED), N / 2);
 	/* and may be evicted later */
-	assert_int_not_equal(victim(f, POOL_EVICT_LAST), -1);
+	assert_int_not_equal(victim(f, POOL_EVICT_COUNTED), -1);
 }
 
 static void a_scan_is_bounded_and_goes_on_where_it_ended(void **state)
@@ -261,15 +261,15 @@ static void a_scan_is_bounded_and_goes_on_where_it_ended(void **state)
 	unsigned int looked = 0;
 
 	insert_all(f);
-	assert_null(pool_evict_victim(f->ev, POOL_EVICT_LAST, may_none,
+	assert_null(pool_evict_victim(f->ev, POOL_EVICT_COUNTED, may_none,
 				      &looked, 4));
 	assert_int_equal(looked, 4);
-	assert_int_equal(victim(f, POOL_EVICT_LAST), 4);
+	assert_int_equal(victim(f, POOL_EVICT_COUNTED), 4);
 	looked = 0;
-	assert_null(pool_evict_victim(f->ev, POOL_EVICT_LAST, may_none,
+	assert_null(pool_evict_victim(f->ev, POOL_EVICT_COUNTED, may_none,
 				      &looked, 1000));
 	assert_int_equal(looked, N);
-	assert_null(pool_evict_victim(f->ev, POOL_EVICT_LAST, NULL, NULL, 0));
+	assert_null(pool_evict_victim(f->ev, POOL_EVICT_COUNTED, NULL, NULL, 0));
 }
 
 static void what_was_set_aside_rejoins_as_time_goes_by(void **state)
@@ -277,15 +277,15 @@ static void what_was_set_aside_rejoins_as_time_goes_by(void **state)
 	struct fixture *f = *state;
 
 	insert_all(f);
-	assert_int_equal(victim(f, POOL_EVICT_LAST), 0);
+	assert_int_equal(victim(f, POOL_EVICT_COUNTED), 0);
 	/* After a tenth of the capacity it is at the young end of its queue. So
 	 * 9, inserted before that, is evicted first. */
 	pool_evict_remove(f->ev, &f->n[9], false);
-	pool_evict_insert(f->ev, &f->n[9], POOL_EVICT_LAST);
+	pool_evict_insert(f->ev, &f->n[9], POOL_EVICT_COUNTED);
 	for (long i = 1; i < N; i++)
-		assert_int_equal(evict(f, POOL_EVICT_LAST), i);
+		assert_int_equal(evict(f, POOL_EVICT_COUNTED), i);
 	assert_int_equal(f->n[0].aside, 0);
-	assert_int_equal(evict(f, POOL_EVICT_LAST), 0);
+	assert_int_equal(evict(f, POOL_EVICT_COUNTED), 0);
 }
 
 /* ---- simulations ---- */
@@ -366,7 +366,7 @@ static void sim_make_room(struct sim *s, unsigned int at)
 {
 	while (s->used[at] + BLOCK > s->capacity) {
 		struct pool_evict_node *n = pool_evict_victim(
-			s->ev[at], POOL_EVICT_LAST, NULL, NULL, 1);
+			s->ev[at], POOL_EVICT_COUNTED, NULL, NULL, 1);
 
 		assert_non_null(n);
 		pool_evict_remove(s->ev[at], n, true);
@@ -383,7 +383,7 @@ static void sim_access(struct sim *s, unsigned int at, uint32_t id)
 		return;
 	}
 	sim_make_room(s, at);
-	pool_evict_insert(s->ev[at], &s->node[id], POOL_EVICT_LAST);
+	pool_evict_insert(s->ev[at], &s->node[id], POOL_EVICT_COUNTED);
 	s->used[at] += BLOCK;
 	s->where[id] = (uint8_t)(at + 1);
 }
