@@ -203,41 +203,41 @@ void master_answers_load(struct master_member *mb,
 	mb->answers.gen = r->ops_gen;
 }
 
-/* ---- turns ---- */
+/* ---- quanta ---- */
 
-static bool is_turn_over(struct master_turn *t, struct master_feed *feed,
-			 uint64_t now_ns)
+static bool is_quantum_over(struct master_quantum *q, struct master_feed *feed,
+			    uint64_t now_ns)
 {
-	unsigned int made = t->made > POOL_OPS_TURN ? t->made : POOL_OPS_TURN;
-	uint64_t took_ns = now_ns - t->began_ns;
+	const unsigned int full = POOL_OPS_QUANTUM;
+	unsigned int made = q->made > full ? q->made : full;
+	uint64_t took_ns = now_ns - q->began_ns;
 
-	if (took_ns / made >= MASTER_OPS_TURN_MS * 1000000u / POOL_OPS_TURN)
+	if (took_ns / made >= MASTER_OPS_QUANTUM_MS * 1000000u / full)
 		return true;
-	if (t->made < POOL_OPS_TURN)
+	if (q->made < full)
 		return false;
-	if (!t->acked_ns && master_feed_has(feed) >= t->seq)
-		t->acked_ns = now_ns;
-	return t->acked_ns && (now_ns - t->acked_ns) / made >=
-				      (t->acked_ns - t->began_ns) /
-					      POOL_OPS_TURN;
+	if (!q->acked_ns && master_feed_has(feed) >= q->seq)
+		q->acked_ns = now_ns;
+	return q->acked_ns && (now_ns - q->acked_ns) / made >=
+				      (q->acked_ns - q->began_ns) / full;
 }
 
 /* May the session's member make changes now? */
-static bool has_turn(const struct master_session *s)
+static bool within_quantum(const struct master_session *s)
 {
-	struct master_turn *t = &s->member->turn;
+	struct master_quantum *q = &s->member->quantum;
 	uint64_t now_ns = pool_now_ns();
 
-	if (is_turn_over(t, &s->m->map.feed, now_ns))
-		*t = (struct master_turn){ .began_ns = now_ns };
-	return t->made < POOL_OPS_TURN;
+	if (is_quantum_over(q, &s->m->map.feed, now_ns))
+		*q = (struct master_quantum){ .began_ns = now_ns };
+	return q->made < POOL_OPS_QUANTUM;
 }
 
-void master_turn_spend(struct master *m, struct master_member *mb,
+void master_quantum_spend(struct master *m, struct master_member *mb,
 		       size_t changes)
 {
-	mb->turn.made += (unsigned int)changes;
-	mb->turn.seq = m->map.feed.seq;
+	mb->quantum.made += (unsigned int)changes;
+	mb->quantum.seq = m->map.feed.seq;
 }
 
 /* ---- deferred OPS ---- */
@@ -248,7 +248,8 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 	struct deferred *l;
 	size_t len;
 
-	if (!s->ndeferred && !conditional && (!s->m->ready || has_turn(s)))
+	if (!s->ndeferred && !conditional &&
+	    (!s->m->ready || within_quantum(s)))
 		return false;
 	len = kvpool__ops__get_packed_size(msg);
 	l = s->ndeferred < MASTER_DEFERRED_MAX ? malloc(sizeof(*l) + len) :
@@ -268,7 +269,7 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 	s->ndeferred++;
 	s->deferred_bytes += len;
 	s->ndeferred_ops += msg->n_ops;
-	master_kick(s->m); /* master_ops_turns looks when the turn is over */
+	master_kick(s->m); /* master_ops_quanta looks when it is over */
 	return true;
 }
 
@@ -309,7 +310,7 @@ void master_ops_run_deferred(struct master *m)
 	}
 }
 
-void master_ops_turns(struct master *m)
+void master_ops_quanta(struct master *m)
 {
 	struct pool_list *it, *tmp;
 
@@ -319,7 +320,7 @@ void master_ops_turns(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		while (!s->ended && s->ndeferred && has_turn(s))
+		while (!s->ended && s->ndeferred && within_quantum(s))
 			run_first(s);
 		if (s->ndeferred)
 			master_kick(m);

@@ -75,17 +75,18 @@ struct master_answers {
 };
 
 /*
- * A member's turn of changes. Each change is work for all mounts, and an fsync
- * of any node waits until all mounts have acked the changes before it. So after
- * POOL_OPS_TURN changes a member must wait: until all mounts have acked these,
- * and then for as long again, which is time for the changes of others. A
- * message is executed as a whole; if it exceeds the turn, the wait grows in
- * proportion. Even if a mount does not ack, the next turn begins
- * MASTER_OPS_TURN_MS after this one for each POOL_OPS_TURN changes.
+ * A member's quantum of changes. Each change is work for all mounts, and an
+ * fsync of any node waits until all mounts have acked the changes before it.
+ * After POOL_OPS_QUANTUM changes a member must therefore wait: until all mounts
+ * have acked these, and then for as long again, which is time for the changes
+ * of others. A message is executed as a whole; if it exceeds the quantum, the
+ * wait grows in proportion. The wait ends in any case (a mount may not ack)
+ * MASTER_OPS_QUANTUM_MS after the quantum began, for each POOL_OPS_QUANTUM
+ * changes made in it.
  */
-#define MASTER_OPS_TURN_MS 10u
-struct master_turn {
-	unsigned int made; /* changes in this turn */
+#define MASTER_OPS_QUANTUM_MS 10u
+struct master_quantum {
+	unsigned int made; /* changes in this quantum */
 	uint64_t seq;	   /* of the feed, after the last of them */
 	uint64_t began_ns;
 	uint64_t acked_ns; /* all mounts have acked seq; 0: not yet */
@@ -100,7 +101,7 @@ struct master_member {
 	char host_id[64];
 	char data_mode[32];
 	bool is_store, is_mount;
-	struct master_turn turn; /* answers.c */
+	struct master_quantum quantum; /* answers.c */
 	bool expected;	  /* a member of the last epoch that the master awaits:
 			     no complete inventory yet */
 	bool gone;	  /* its copies are invalid */

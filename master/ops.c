@@ -928,7 +928,7 @@ void master_ops_run(struct master_session *s, uint64_t req,
 			master_answers_add(m, mb, op.result);
 	}
 	if (m->map.feed.seq != seq)
-		master_turn_spend(m, mb, i);
+		master_quantum_spend(m, mb, i);
 	/* The results survive this master, and so must the number of executed
 	 * changes: its record follows those of the changes. */
 	if (master_keep_changes(m) != changes && mb->answers.run)

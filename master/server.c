@@ -345,7 +345,7 @@ static void on_pump(uv_timer_t *t)
 	master_map_forget(&m->map, 0, FORGET_MAX);
 	master_repair_run(m, pool_now_ms());
 	master_pump(m);
-	master_ops_turns(m);
+	master_ops_quanta(m);
 }
 
 static void on_slices(uv_idle_t *h)

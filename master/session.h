@@ -92,7 +92,7 @@ struct master_session {
 	uint64_t granted; /* bytes of copies it was allowed to evict so far */
 	uint64_t nheld;	  /* HELD items received so far */
 	/* OPS whose conditions can be checked only once the master is ready, or
-	 * that wait for the member's turn, and all OPS after them */
+	 * that wait for the member's quantum, and all OPS after them */
 	struct pool_list deferred;
 	unsigned int ndeferred;
 	size_t deferred_bytes;
@@ -202,17 +202,17 @@ void master_answers_load(struct master_member *mb,
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
 			    uint64_t ticket, uint64_t than);
 /* Takes a copy of msg to run later, if it is conditional and the master is not
- * ready, if it is not the member's turn, or if it follows a deferred message.
- * True: the caller must not run it (it was deferred, or refused and the session
- * ended). */
+ * ready, if the member's quantum is used up, or if it follows a deferred
+ * message. True: the caller must not run it (it was deferred, or refused and
+ * the session ended). */
 bool master_ops_defer(struct master_session *s, uint64_t req,
 		      const Kvpool__Ops *msg, bool conditional);
 /* The master is ready: run all deferred OPS. */
 void master_ops_run_deferred(struct master *m);
-/* Run deferred OPS of members whose turn has come. */
-void master_ops_turns(struct master *m);
+/* Run deferred OPS of members whose next quantum has begun. */
+void master_ops_quanta(struct master *m);
 /* The member made so many changes, which the feed has to bring. */
-void master_turn_spend(struct master *m, struct master_member *mb,
+void master_quantum_spend(struct master *m, struct master_member *mb,
 		       size_t changes);
 void master_deferred_free(struct master_session *s);
 /* A conditional change of path, whose issuer knew of generations up to `from`,

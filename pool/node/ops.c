@@ -514,7 +514,7 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 	b->n = b->bytes = 0;
 	pool_list_init(&sent);
 	pool_list_each(it, tmp, &n->ops_waiting) {
-		if (b->n == POOL_OPS_TURN || b->bytes >= POOL_BATCH_BYTES)
+		if (b->n == POOL_OPS_QUANTUM || b->bytes >= POOL_BATCH_BYTES)
 			break;
 		op = pool_list_entry(it, struct node_op, link);
 		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj) {

@@ -115,11 +115,12 @@ static void a_message_that_takes_long_to_come_is_a_sign_of_life(void **state)
 	close(fd);
 }
 
-/* ---- turns of changes ---- */
+/* ---- quanta ---- */
 
 #define FLOOD 8 /* messages */
 #define MS 1000000ull
-#define LONGEST_NS (MASTER_OPS_TURN_MS * MS * POOL_BATCH_MAX / POOL_OPS_TURN)
+#define LONGEST_NS \
+	(MASTER_OPS_QUANTUM_MS * MS * POOL_BATCH_MAX / POOL_OPS_QUANTUM)
 
 static uint64_t clock_ns;
 
@@ -181,8 +182,8 @@ static void send_changes(struct fake_node *n, Kvpool__Op__Kind kind)
 			 pool_conn_send(n->conn, POOL_MSG_OPS, 1, &ops.base));
 }
 
-/* Node 0 sends more changes than one turn has. Node 1 is a mount that acks only
- * in ack_feed. Time stands still. */
+/* Node 0 sends more changes than one quantum has. Node 1 is a mount that acks
+ * only in ack_feed. Time stands still. */
 static void flood(void)
 {
 	int i;
@@ -220,25 +221,25 @@ static void ack_feed(void)
 
 static void changes_of_others_pass_a_flood(void **state)
 {
-	uint64_t turn;
+	uint64_t quantum;
 
 	(void)state;
 	flood();
-	for (turn = 1; turn < FLOOD; turn++) {
+	for (quantum = 1; quantum < FLOOD; quantum++) {
 		many_turns();
-		assert_int_equal(turn, flood_done());
+		assert_int_equal(quantum, flood_done());
 		assert_int_equal(0, fake_do(&node[2], KVPOOL__OP__KIND__MKDIR,
 					    "other"));
-		assert_int_equal(turn, flood_done());
+		assert_int_equal(quantum, flood_done());
 		ack_feed();
-		run_until(&loop, flood_done() != turn);
+		run_until(&loop, flood_done() != quantum);
 	}
 	assert_int_equal(FLOOD, flood_done());
 	assert_false(node[0].closed);
 }
 
-/* After a turn, the node waits for as long as the acks took, for each
- * POOL_OPS_TURN changes. */
+/* After its quantum, the node waits for as long as the acks took, for each
+ * POOL_OPS_QUANTUM changes. */
 static void a_flood_leaves_time_to_others(void **state)
 {
 	(void)state;
@@ -246,7 +247,7 @@ static void a_flood_leaves_time_to_others(void **state)
 	clock_ns += MS;
 	ack_feed();
 	many_turns();
-	clock_ns += MS * POOL_BATCH_MAX / POOL_OPS_TURN - MS / 2;
+	clock_ns += MS * POOL_BATCH_MAX / POOL_OPS_QUANTUM - MS / 2;
 	many_turns();
 	assert_int_equal(1, flood_done());
 	clock_ns += MS / 2;
