@@ -81,8 +81,8 @@ struct daemon_admin_opts {
 			  if open fails */
 	struct pool_metrics *metrics; /* borrows; outlives the admin */
 	const struct daemon_admin_page *pages; /* borrows */
-	/* Borrows; NULL: none. Without a file "/", that is the list of pages;
-	 * /api always is. */
+	/* Borrows; NULL: none. "/api" shows the list of pages, and so does "/"
+	 * unless it is one of the files. */
 	const struct daemon_admin_file *files;
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */

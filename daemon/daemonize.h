@@ -24,8 +24,8 @@
  * is no child.
  */
 int daemon_background_start(const char *log_file, const char *log_name);
-/* In a program that a process in the background has executed: as above, but
- * this is that process already. 0 or -errno (printed). */
+/* For a process that was in the background already when it executed this
+ * program: only opens the log, as above. 0 or -errno (printed). */
 int daemon_background_again(const char *log_file, const char *log_name);
 /* Stays in the foreground; log_file NULL: stderr. 0 or -errno (printed). */
 int daemon_foreground_start(const char *log_file);
@@ -33,8 +33,8 @@ int daemon_foreground_start(const char *log_file);
 void daemon_foreground_failed(void);
 /* The daemon serves: the waiting parent exits. No-op in the foreground. */
 void daemon_background_ready(void);
-/* In a parent that has forked the daemon (a keeper): only the child will call
- * daemon_background_ready. Ends this process's part of the report. */
+/* For a keeper, which has forked the daemon: leaves the report to the daemon,
+ * and goes on in a session of its own. */
 void daemon_background_forked(void);
 /* Reopens the log file by its name (SIGHUP, after a rotation). */
 void daemon_log_reopen(void);

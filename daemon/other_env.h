@@ -1,8 +1,8 @@
 /*
- * Variables of the environment by which other stores are configured, and which
- * manifests written for those set (KEP-74 of RoleBasedGroup). They have no
- * effect here. Instead of a node that silently lacks what they say, the start
- * is refused with the name of the option that says the same.
+ * Environment variables of other stores, as manifests written for those set
+ * them (KEP-74 of RoleBasedGroup). Here they have no effect. So that no node
+ * silently runs without what they ask for, the start is refused, and the
+ * message names the option of kvpoold that does the same.
  *
  * Thread: main, before the loop runs.
  */

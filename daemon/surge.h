@@ -8,8 +8,8 @@
  *   has handed over, waits            serves
  *   SIGTERM: ends with 0
  *
- * If the old daemon ended when it has handed over, its container would be
- * started again and take over back.
+ * If the old daemon ended after the hand-over, its container would be started
+ * again, and would take the mount back.
  *
  * Thread: main.
  */

@@ -23,10 +23,10 @@ struct fs_kept_head;
 
 #define FS_GUARD_WAIT_MS 30000
 
-/* Starts a guard of the topmost mount at this absolute path. kept: NULL; or
- * what the next daemon adopts the mount with: if one serves within
- * FS_GUARD_WAIT_MS after this one's death, nothing is aborted. The guard's pid
- * (> 0), or -errno. */
+/* Starts a guard of the topmost mount at this absolute path. kept NULL: it
+ * aborts the connection as soon as this daemon is dead; else only if no other
+ * daemon has adopted the mount with `kept` within FS_GUARD_WAIT_MS. The guard's
+ * pid (> 0), or -errno. */
 pid_t fs_guard_start(const char *mountpoint, const struct fs_kept_head *kept);
 /* Kills the guard, before the daemon unmounts or leaves. pid <= 0: no-op. */
 void fs_guard_stop(pid_t pid);

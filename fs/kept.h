@@ -73,14 +73,14 @@ struct fs_kept_head {
 	uint64_t suspect;   /* of the request during which the last daemons
 			       died */
 	uint32_t deaths;    /* how many daemons, in a row */
-	uint32_t backings;  /* lower backing ids are closed */
+	uint32_t backings;  /* backing ids below this one have been closed */
 	uint64_t changes;   /* made through this mount, in all directories */
 	uint64_t safe;      /* those up to this one survive a daemon's death */
 	uint64_t root_changed; /* as in a record */
 	uint32_t root_lost;
 	uint32_t used;      /* records from this one on were never used */
-	uint32_t closing;   /* backing ids below this one are closed next */
-	uint64_t close_ms;  /* pool_now_ms() when; 0: none */
+	uint32_t closing;   /* those below this one will be, at close_ms */
+	uint64_t close_ms;  /* pool_now_ms(); 0: none */
 };
 
 #define FS_KEPT_ORPHAN UINT64_MAX

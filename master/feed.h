@@ -112,9 +112,10 @@ struct master_sub {
 	struct master_cursor cursor;
 	bool begin;	  /* the next batch starts a picture */
 	bool picture;	  /* a picture has begun and is not complete */
-	/* The master is ready, and the cursor has passed all items that have
-	 * not changed since the picture began. The last lap sends those that
-	 * have, and what the last inventories have brought. */
+	/* The picture's last lap: the cursor has passed all items that have not
+	 * changed since the picture began, and the master is ready. It sends
+	 * those that have changed, and what the last inventories have brought.
+	 */
 	bool last_lap;
 	/* Of a picture: graves up to this seq are not sent, because the
 	 * subscriber drops every name that the picture does not list. */
@@ -122,12 +123,12 @@ struct master_sub {
 	uint64_t goal; /* the lap ends when the cursor has passed this */
 	unsigned int moved; /* times that goal was raised: MASTER_LAP_MOVES */
 	uint64_t acked;
-	/* The subscriber and its kernel have applied everything up to this.
-	 * Same as `acked`, except from the start of a picture until its end is
-	 * acked: then what was acked before the picture, because the subscriber
-	 * may still show deleted names. 0 until the first ack, even if the
-	 * subscriber continues at a later seq: it has received that much, but
-	 * may not have acked it. */
+	/* The subscriber and its kernel have applied everything up to this. As
+	 * `acked`; but while a picture is sent, it stays what was acked before
+	 * the picture, until the picture's end is acked: the subscriber may
+	 * still show deleted names. 0 until the first ack: a subscriber that
+	 * continues at a later seq has received that much, but may not have
+	 * acked it. */
 	uint64_t has;
 	uint64_t end; /* upto of the batch that ended the last picture */
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,

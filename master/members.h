@@ -66,9 +66,10 @@ struct master_answers {
 	uint64_t done; /* changes of the run executed so far */
 	uint64_t kept; /* results stored: those of the last `kept` changes */
 	uint64_t gen;  /* changes after `done` have greater generations */
-	/* True: no change after `done` was executed, except those that the node
-	 * repeats as conditional ones. False until the node has received a
-	 * WELCOME of this master: a former master may have executed more. */
+	/* Is it certain that no master has executed a change after `done`?
+	 * (Conditional changes, which the node repeats, are excepted.) Not
+	 * before the node has received a WELCOME of this master, because a
+	 * former one may have executed more. */
 	bool exact;
 	unsigned int cap; /* of list, a power of 2 */
 	struct master_answer *list; /* owns; index: change number % cap */

@@ -15,9 +15,9 @@
  *   ask      queries, answered on the caller's thread
  *   submit   asynchronous requests: their threads, the eventfd
  *
- * Thread: the node (pool/node/node.h) belongs to the loop thread. Other threads
- * may read it while they hold one of two locks for reading; every change is
- * posted to the loop.
+ * Thread: pool/README.md lists the threads. The node (pool/node/node.h) belongs
+ * to the loop thread. Other threads may read it while they hold one of two
+ * locks for reading; every change is posted to the loop.
  *
  *   names   protects what queries read (pool/node/node.h says what that is).
  *           The loop takes it for moments, never for a whole turn.

@@ -1,6 +1,6 @@
 /*
  * Which master to dial next, and when: the masters of a list in turn, or the
- * one that a standby or etcd has named. No I/O: the session's owner (node_link)
+ * one that a standby or etcd has named. No I/O: the owner, a node's session,
  * dials and reports the outcome.
  *
  * A single master is retried with exponential backoff. Of several, the next one

@@ -16,12 +16,12 @@ struct node_entry {
 	uint64_t size;
 	XXH128_hash_t sum;
 	struct node_attr attr;
-	uint8_t nholders;	    /* in `holders` */
-	uint8_t sweep;		    /* n->sweep of the last picture with it */
-	uint8_t replicas;	    /* number of holders, as the feed says */
-	/* node->stage when an ack or order named it, ahead of the feed: a
-	 * picture of that stage does not remove it (feed.c). 0: the feed has
-	 * named it */
+	uint8_t nholders; /* in `holders` */
+	uint8_t sweep;	  /* n->sweep of the last picture that had it */
+	uint8_t replicas; /* number of holders, as the feed says */
+	/* An ack or order has named it before the feed did: node->stage at that
+	 * time. A picture of that stage that lacks it does not remove it
+	 * (feed.c). 0: the feed has named it */
 	uint8_t ahead;
 	/* Generations <= this are hidden (unlinked here). Values >=
 	 * NODE_HIDES_ANY hide all generations, and count the UNLINKs of any
@@ -57,10 +57,12 @@ struct node_dirent {
 	uint8_t sweep;	/* as node_entry.sweep */
 	uint8_t ahead;	/* as node_entry.ahead; set by the ack of an MKDIR */
 	bool known;	/* the master knows it, or a name below it */
-	bool gone; /* removed and not shown; freed with the last hidden name
-		      below */
-	/* removed in the pool, so not known; but still shown, until no
-	 * unpublished file of this mount is left below */
+	/* removed, here or in the pool, and not shown. Stays in the tree while
+	 * hidden names are below it, an RMDIR of it is in flight, or the mount
+	 * has its inode (node_dir_tidy) */
+	bool gone;
+	/* removed in the pool, but still shown, because an unpublished file of
+	 * this mount is below it; `gone` once there is none */
 	bool leaving;
 	/* the last pass of node_publish_sealed (node->pass) that found a file
 	 * of this directory still being sealed: its later files wait */
@@ -91,9 +93,10 @@ int node_tree_make(struct pool_node *n, const char *path, size_t len,
 		   bool is_dir,
 		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
 		   struct pool_entry **ret_entry);
-/* Is the name in this node's namespaces, one of these, or above one? The node
- * has other names only if the master orders copies of them: these are not
- * shown, and not in its feed, as in a store without a mount. */
+/* Is the name in a namespace of this node, a namespace itself, or above one?
+ * Other names are here only because the master ordered copies of them. As in a
+ * store without a mount, they are not shown, and the feed does not bring them.
+ */
 bool node_is_ours(const struct pool_entry *e);
 /* May names in dir be made, changed and removed? 0 or -EACCES. */
 int node_may_change_in(const struct node_dirent *dir);
@@ -135,8 +138,9 @@ void node_dir_remove(struct pool_node *n, struct node_dirent *d);
 struct node_change {
 	unsigned int set; /* POOL_SET_* bits */
 	struct node_attr attr;
-	struct pool_xattrs *xattrs; /* POOL_SET_XATTRS: all; _EACH: these */
-	const char *remove; /* POOL_SET_XATTR_EACH: this one; or NULL */
+	/* POOL_SET_XATTRS: they replace all; _XATTR_EACH: only these are set */
+	struct pool_xattrs *xattrs;
+	const char *remove; /* _XATTR_EACH: this one is removed; NULL: none */
 };
 /* node_change_set applies mode, owner and times of c, node_change_apply all of
  * c: 0 or -ENOMEM. */

@@ -20,12 +20,15 @@ enum fetch_kind { FETCH_WANTED, FETCH_PREFETCH, FETCH_REPLICA };
 
 /*
  *   ASKING --> CLAIMING --> MOVING --> VERIFYING --> ENDED --> (freed)
- *    |  ^         ^            ^           |  |       | ^
- *    |  |         |            +-- retry --+  |       | from all others
- *    |  |         +-- lent bytes were wrong --+       |
- *    +--|------- a file was lent --> VERIFYING        |
- *       +-- PARKED <----------------------------------+
- *       +-- (an order failed, but opens wait: read) --+
+ *
+ *   ASKING -----> VERIFYING  a holder lent its file, or it was linked
+ *   VERIFYING --> MOVING     the bytes were wrong: once more, from one holder
+ *   VERIFYING --> CLAIMING   lent bytes were wrong: get bytes instead
+ *   any --------> ENDED
+ *   ENDED ------> PARKED     no holder delivered it, but one soon may (park)
+ *   PARKED -----> ASKING     other holders are named, or more are alive
+ *   PARKED -----> ENDED      not so at a tick: is parked again, or freed
+ *   ENDED ------> ASKING     an order failed, but opens wait: goes on as a read
  *
  * ENDED lasts until no transfer and no worker uses it.
  */

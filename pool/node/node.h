@@ -24,9 +24,9 @@
  * at once: these two fields are accessed atomically everywhere.
  *
  * The structs of names and local files are opaque (entry.h and object.h are for
- * this layer). Functions of the node are pool_node_*; those of one part of it,
- * which need no node or only to free something, are node_TYPE_*: node_file_*,
- * node_dir_*, node_object_*, node_writer_*, node_fd_*.
+ * this layer). Functions of the node are pool_node_*. Functions of one file,
+ * directory, object, writer or descriptor are node_file_*, node_dir_*,
+ * node_object_*, node_writer_*, node_fd_*.
  *
  * NAMESPACES. If the node's certificate is limited to directories, it shows
  * only these, what is in them, and the directories above (pool/tls/tls_id.h).
@@ -307,16 +307,16 @@ struct node_dirent *pool_node_parent(const struct pool_entry *e);
 void *pool_node_inode(const struct pool_entry *e);
 void pool_node_set_inode(struct pool_entry *e, void *inode);
 
-/* Somebody looked up a name in dir, which may have none, to read its file: it
- * counts as asked in the windows of time that the status shows. */
+/* Counts a look-up of a name in dir, which may not exist, in the windows of time
+ * that the status shows. Not for directories. */
 void pool_node_asked(struct pool_node *n, const struct node_dirent *dir,
 		     const char *name, size_t len);
 /* The visible entry of a name, or NULL. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,
 				    size_t len);
-/* Counts what the mount answered to a look-up of an engine's; NULL: a miss. Those
- * of directories do not count. */
+/* Counts a look-up of an engine as a hit, or as a miss (e NULL). A directory is
+ * neither. */
 void pool_node_looked_up(struct pool_node *n, struct pool_entry *e);
 /* Does this mount show the name? A directory is shown unless `gone`. Nothing
  * outside of the node's namespaces is shown. */
@@ -532,9 +532,9 @@ struct node_claim {
 	 * another store has room. Once it is published, it or an older object
 	 * is moved there. */
 	bool put;
-	/* private: until then no counted copy is evicted for a `transient`
-	 * claim, and a `put` uses the headroom only if nothing here can be
-	 * evicted */
+	/* private: from then on, a counted copy may be evicted for a
+	 * `transient` claim, and a `put` may use the headroom although something
+	 * here can be evicted */
 	uint64_t patient_ms;
 	void (*cb)(struct node_claim *c, int status);
 };

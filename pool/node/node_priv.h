@@ -152,8 +152,8 @@ struct pool_node {
 	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
 	size_t nops; /* in both */
 	struct pool_hash changes; /* the SETATTRs in both, by path */
-	struct pool_quota changers; /* its `dirs` counts, by user, the changes
-				       in both other than publications */
+	struct pool_quota changers; /* the changes in both but publications,
+				       counted for each user in its `dirs` */
 	uint32_t caller; /* uid set by pool_node_caller */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */

@@ -20,8 +20,9 @@ struct node_object {
 	struct node_entry *entry;  /* the name, NULL once DROPPED */
 	uint64_t id;		   /* store file; 0 if borrowed */
 	uint64_t gen;
-	/* 0, or its PUBLISH was sent with Op.again: the highest generation that
-	 * this node had seen before. Sent in inventories as Meta.seen_gen */
+	/* If its PUBLISH was sent with Op.again: the highest generation that
+	 * this node had seen before. Else 0. Sent in inventories as
+	 * Meta.seen_gen */
 	uint64_t from;
 	uint64_t size; /* final once sealed */
 	XXH128_hash_t sum;
