@@ -34,7 +34,7 @@
 #define OTHER_ROLE                                                     \
 	"not with this certificate; accepted: one of role admin "      \
 	"(kvpool certs issue --role admin)"
-/* Of files: what a browser may load, run, send and be framed by. */
+/* Content-Security-Policy of the files. */
 #define FILES_POLICY                                                     \
 	"default-src 'none'; script-src 'self'; style-src 'self'; "      \
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; "      \

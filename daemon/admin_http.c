@@ -4,8 +4,8 @@
  * of a body, and complete request; a complete one is answered.
  *
  * A turn of the loop answers for TURN_NS; a request that comes later in it is
- * suspended, and those that wait are served in order. With opts.paced nothing
- * is read between two turns, for REST times as long as the first one took.
+ * suspended, and those that wait are served in order. With opts.paced, nothing
+ * is read after a turn for REST times as long as it took.
  *
  * Failure modes: a header larger than HEADER_MAX is refused (414 or 431) and
  * the connection closed. To close a connection, we shut down its socket; MHD

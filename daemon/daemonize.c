@@ -241,11 +241,11 @@ int daemon_background_again(const char *log_file, const char *log_name)
 }
 
 /*
- * Leaves the parent's session, late because of automounts: whoever touches an
- * automount's directory waits until something is mounted there, except for the
- * automounter's process group, in which it starts mount(8) (autofs(5); systemd:
- * "same_pgrp"). A daemon that left the group before it has mounted would wait
- * for itself. But before the parent ends: its terminal may end with it.
+ * Leaves the parent's session. Not before the daemon has mounted: a process
+ * that touches an automount's directory waits until something is mounted there,
+ * unless it is in the process group in which the automounter runs mount(8)
+ * (autofs(5); systemd: "same_pgrp"). Outside of it, the daemon would wait for
+ * itself. Not after the parent has ended: its terminal may end with it.
  */
 static void leave_session(void)
 {

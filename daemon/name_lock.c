@@ -45,7 +45,7 @@ static void write_state(const char *state, const char *mount)
 	int len = snprintf(text, sizeof(text), "%d %s %s\n", (int)getpid(),
 			   state, mount);
 
-	/* If this fails, the next start does not wait; nothing else does. */
+	/* If this fails, the next daemon does not wait for our end. */
 	if (lock_fd >= 0 && ftruncate(lock_fd, 0) == 0)
 		(void)!pwrite(lock_fd, text, (size_t)len, 0);
 }

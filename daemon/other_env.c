@@ -13,7 +13,7 @@ const struct daemon_other_env daemon_other_env[] = {
 	{ "MOONCAKE_LOCAL_HOSTNAME", "advertise", NULL },
 	{ "MOONCAKE_TE_META_DATA_SERVER", NULL,
 	  "the master tells nodes of each other" },
-	/* As above with this program's prefix: easily mistaken. */
+	/* The same names with our prefix: easily taken for options of ours. */
 	{ "KVPOOL_GLOBAL_SEGMENT_SIZE", "store-size", NULL },
 	{ "KVPOOL_LOCAL_BUFFER_SIZE", "buffer-size", NULL },
 	{ "KVPOOL_PROTOCOL", "transport", NULL },

@@ -45,8 +45,8 @@ static uint64_t wanted(const struct daemon_needs *needs)
 
 	if (needs->mounts)
 		set |= 1ull << CAP_SYS_ADMIN;
-	/* Before Linux 6.2 memory is registered only if it may be written to,
-	 * and sealed files have mode 0400 (verbs/region.c). */
+	/* CAP_DAC_OVERRIDE: before Linux 6.2 a file must be open for writing to
+	 * be registered, and sealed files have mode 0400 (verbs/region.c). */
 	if (needs->rdma)
 		set |= 1ull << CAP_IPC_LOCK | 1ull << CAP_DAC_OVERRIDE;
 	if (needs->priority && !priority_by_limit())

@@ -17,8 +17,8 @@
 /* Not in --help: only daemon_surge_wait() gives it. */
 #define WAIT_ARG "--surge-wait"
 
-/* By its lock: a connection, even one that is closed at once, would keep it
- * from serving the next one, which is the take-over. */
+/* Looks at its lock and does not connect: while a daemon serves one connection
+ * of its take-over socket, it does not serve the next, the take-over itself. */
 bool daemon_surge_is_running(const char *dir)
 {
 	char path[PATH_MAX];
@@ -47,8 +47,8 @@ void daemon_surge_wait(void)
 {
 	sigset_t set;
 
-	/* Until the new program waits for them, too: as process 1 of its
-	 * container it would not get them otherwise. */
+	/* Blocked, they stay pending until the new program waits for them. The
+	 * kernel would discard them for process 1 of a container. */
 	ends(&set);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	(void)syscall(SYS_close_range, STDERR_FILENO + 1, UINT_MAX,

@@ -30,8 +30,8 @@ struct message {
 	uint32_t version; /* HELLO, OFFER: of the wire format */
 	union {
 		uint32_t nfds;	   /* OFFER: in total; FDS: in this message */
-		uint32_t main_pid; /* TAKEN: of the service; 0: the sender, as
-				      daemons say that knew no keeper here */
+		uint32_t main_pid; /* TAKEN: the service's main process; 0: the
+				      sender (from versions without keepers) */
 	};
 	char text[240];	  /* REFUSED */
 };

@@ -24,8 +24,8 @@ static int handle_new(struct fs *fs, const struct fs_inode *i, bool writer,
 	 * READ. */
 	if (!writer)
 		err = node_fd_get(fs->node, &h->fd, o, O_RDONLY);
-	if (err == -ENOENT) /* the store's file was removed by others: the
-			       check drops the copy, the next OPEN fetches */
+	if (err == -ENOENT) /* somebody removed the store's file: this check
+			       drops the copy, and the next OPEN fetches it */
 		pool_node_doubt(fs->node, o);
 	if (err >= 0)
 		err = fs_fh_add(fs, &h->o, FS_FH_FILE);

@@ -220,9 +220,9 @@ static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 	return len > 0 ? (size_t)len : 0;
 }
 
-/* Hands over a descriptor of an orphan. 1 + its index; 0: there is none. A
- * written file without an open descriptor is opened by its store id, which the
- * new process must know how to do (by_id). */
+/* Hands over a descriptor of an orphan. 1 + its index; 0: it has no open one.
+ * Then, if it is being written, the new process must open it by its store id
+ * (by_id: versions that cannot do that refuse the take-over). */
 static unsigned int put_orphan_fd(const struct node_object *o,
 				  struct pool_handover *h)
 {

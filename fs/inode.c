@@ -569,8 +569,8 @@ int fs_inode_backing(struct fs *fs, struct fs_inode *i)
 
 	if (i->backing)
 		return i->backing;
-	/* The kernel keeps this open file: with O_RDONLY, no lease would show
-	 * that nobody reads the object (pool_file_in_use). */
+	/* The kernel keeps this open file. With O_RDONLY it would count as a
+	 * reader, and the object as in use for ever (pool_file_in_use). */
 	fd = node_object_open(fs->node, i->obj, O_PATH);
 	if (fd < 0)
 		return fd;

@@ -1,8 +1,8 @@
 /* Writing what the next daemon must know, and reading it. See fs/kept.h.
  *
- * A record is written so that it is valid whenever the daemon dies: its nodeid
- * last, or its path's length. (No other process reads it before that, so no
- * barrier is needed but the compiler's.) */
+ * A record is valid whenever the daemon dies: what makes it count, its nodeid
+ * or its path's length, is written last. (No other process reads records before
+ * the daemon's death, so a barrier for the compiler suffices.) */
 #include "fs/fs_priv.h"
 
 #include <errno.h>

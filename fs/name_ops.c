@@ -340,8 +340,8 @@ static void leave_name(struct fs *fs, struct pool_entry *e)
 	fs_inode_unbind(fs, i);
 }
 
-/* A name to remove or rename is not there: it may have been removed or renamed
- * by this very request, which the daemon before did not answer. */
+/* A name to remove or rename is not there. If the request was resent, a killed
+ * daemon may have executed it, without an answer: that is success. */
 static int gone_errno(const struct fs *fs)
 {
 	return fs->resent ? 0 : ENOENT;

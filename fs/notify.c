@@ -71,7 +71,7 @@ struct fs_notifier {
 	uint64_t sent_mark; /* the last mark that was reached */
 	int mark_fd;	    /* eventfd: wakes the loop to read sent_mark */
 	uv_poll_t mark_poll; /* of mark_fd */
-	/* Loop only; the numbers are values of ntaken. */
+	/* Loop only. seen, slow and covered are values of ntaken. */
 	uv_timer_t tick; /* runs while the notifier is not idle */
 	uint64_t seen;	  /* at the last tick */
 	uint64_t slow;	  /* of a slow invalidation; 0: none */
@@ -278,7 +278,8 @@ static bool cover(struct fs *fs, bool also)
 	return true;
 }
 
-/* Who holds the lock is not known, only what usually holds it for long. */
+/* Who holds the lock cannot be found out: the message says what usually holds
+ * it for so long. */
 static void warn_slow(struct fs *fs, fuse_ino_t dir, bool covered)
 {
 	const struct fs_inode *i = fs_inode_find(fs, dir);

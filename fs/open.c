@@ -292,8 +292,8 @@ static void stale_sent(struct open_req *r)
 
 /*
  * Answers with ESTALE, so that the kernel looks the name up again. A retry gets
- * another error: to a reader it is a miss; a writer met a nodeid that cannot
- * switch, because it is open in passthrough mode.
+ * another error: a reader ENOENT, which is a miss; a writer ETXTBSY, because
+ * its nodeid is open in passthrough mode and cannot switch.
  */
 static void open_stale(struct open_req *r)
 {
@@ -366,8 +366,8 @@ static void open_as_is(struct open_req *r)
 	open_free(r);
 }
 
-/* May o be written in passthrough mode? If not, others may write to it while a
- * SETATTR waits. */
+/* Does a SETATTR of o's size count as a passthrough writer? Then nobody may
+ * write to o through another nodeid while it waits. */
 static bool may_be_direct(const struct fs *fs, const struct node_object *o)
 {
 	return fs->passthrough && node_object_has_writer(o) &&
@@ -712,10 +712,10 @@ static void open_published(struct open_req *r)
 }
 
 /*
- * Reads f, the file of the name, by an unbound nodeid while another nodeid that
- * is in use is bound to f: both show it then. Without a local copy it is
- * fetched first. False: this nodeid cannot switch, or the fetch cannot start;
- * r is not answered.
+ * A reader's OPEN of an unbound nodeid, while another nodeid is bound to f, the
+ * file of the name, and in use: this nodeid shows f, too. Without a local copy
+ * f is fetched first. False: this nodeid cannot switch, or the fetch cannot
+ * start; r is not answered.
  */
 static bool open_shared(struct open_req *r, struct node_entry *f)
 {

@@ -8,12 +8,12 @@
  * has the results that the node has not received. The node repeats only the
  * rest.
  *
- * The next master does not have the results. Whenever a change of the node
- * changed the state, a record of the member was appended behind it. The last
- * such record says how many changes had been executed by then, and a generation
- * below those of all later changes. Whether these were executed is unknown. The
- * node repeats them as conditional changes (Op.again; ops.c), which can be
- * judged only once the master is ready: OPS with conditional changes are
+ * The next master does not have the results. But after each change that changed
+ * the state, a record of the member was appended: how many of its changes had
+ * been executed by then, and a generation below those of all later ones. The
+ * last such record counts. Whether later changes were executed is unknown: the
+ * node repeats them as conditional changes (Op.again; ops.c). These can be
+ * judged only once the master is ready, so OPS with conditional changes are
  * deferred until then, and so are the session's OPS after them. A MKDIR is
  * deferred, too: it must fail if the name is a file, and an inventory that has
  * not come yet may list that file.

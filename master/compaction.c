@@ -88,8 +88,9 @@ static int add_members(struct master *m)
 	return err ? err : add_lost(m);
 }
 
-/* The map drops the tombstone of a name that is made again. The state must keep
- * it: if all copies of the file are lost, older ones stay dead. */
+/* The map drops the tombstone of a name that is made again. The state keeps it:
+ * if all copies of the new file are lost, those of older ones must not return.
+ */
 static int add_remade(struct master *m, const struct master_file *f)
 {
 	char path[POOL_PATH_MAX + 1];

@@ -66,7 +66,7 @@ json_t *master_events_json(const struct master_events *ev, uint64_t since,
 	uint64_t i = since > first ? since : first;
 	json_t *list = json_array();
 
-	/* From a master before this one: all of this one's. */
+	/* A number of a former master: all events of this one are new. */
 	if (since > ev->next)
 		i = since = first;
 	for (; i < ev->next && limit-- > 0; i++) {

@@ -349,8 +349,8 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 
 	if (master_cursor_peek(f, &s->cursor) || s->begin)
 		return true;
-	/* The newest item was one that is sent to nobody, and is gone: waits
-	 * need an ack of its sequence number. */
+	/* No item has the newest sequence number any more (that item was one
+	 * that is sent to nobody): waits need an ack of it all the same. */
 	if (sent_upto < f->seq)
 		return true;
 	/* It continues: a batch requests its first ack. */
@@ -395,7 +395,7 @@ void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq)
 	while (n && s->sent[n - 1] != seq)
 		n--;
 	if (!n)
-		return; /* it was not sent, or with a later one acked before */
+		return; /* not sent, or covered by the ack of a later batch */
 	s->acked = seq;
 	s->nsent -= n;
 	memmove(s->sent, s->sent + n, s->nsent * sizeof(s->sent[0]));
@@ -437,7 +437,7 @@ void master_wait_add(struct master_feed *f, struct master_wait *w)
 	pool_list_add_tail(&f->waits, &w->link);
 }
 
-/* w leaves: the next one, if it is of the same point, is the head then. */
+/* w leaves. If it is a head, the next wait of the same point becomes one. */
 static void leave_next(struct master_feed *f, struct master_wait *w)
 {
 	struct master_wait *next =

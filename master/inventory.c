@@ -235,8 +235,8 @@ static int item_unknown(struct item *it)
 	return 0;
 }
 
-/* The sender had, and evicted, a newer version than f: no node may read f any
- * more. Its removal leaves a tombstone for the versions below that one. */
+/* The sender has evicted a newer version than f: no node may read f any more.
+ * Removing f leaves a tombstone for the versions below the evicted one. */
 static void make_obsolete(struct item *it, struct master_file *f)
 {
 	master_repair_cancel(it->m, f);

@@ -393,9 +393,9 @@ struct master_grave *master_map_disown(struct master_map *m,
 }
 
 /*
- * uid owns the grave's name from now on, and generations up to gen are dead. A
- * name that was evicted, not deleted, may be made again by anybody: that
- * charges nothing to its former owner's account.
+ * uid owns the grave's name from now on, and generations up to gen are dead. If
+ * the name was deleted, its former owner gets a grave. (An evicted name may be
+ * made again by anybody: nothing is charged to the former owner's account.)
  */
 static void pass_grave(struct master_map *m, const struct master_grave *g,
 		       uint32_t uid, uint64_t gen)
@@ -722,8 +722,8 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	m->bytes -= f->size;
 	m->pinned[f->pin]--;
 	m->endangered[f->danger]--;
-	/* Before the file leaves the feed: its grave must follow it there, or a
-	 * wait for it would wait for an item in between. */
+	/* Not after master_feed_remove: the next item that is touched then must
+	 * be the file's grave, because waits for the file pass to that item. */
 	if (tomb_gen)
 		raise_formers(m, path, (size_t)len, tomb_gen, wall_ns);
 	master_feed_remove(&m->feed, &f->item);
@@ -774,7 +774,7 @@ int master_map_remove_dir(struct master_map *m, struct master_dir *d,
 	m->ndirs--;
 	master_feed_remove(&m->feed, &d->item);
 	free_entry_parts(&d->d.e, NULL);
-	/* The file's deletion is no later than it was. */
+	/* A tombstone keeps the time at which the file was deleted. */
 	close_grave(m, g, g->tomb, g->gen, g->tomb ? g->wall_ns : wall_ns);
 	pool_tree_remove(&m->tree, &d->d.e);
 	return 0;

@@ -438,8 +438,9 @@ static void record_tomb(struct op *op, uint64_t gen)
 
 /*
  * The generation up to which an UNLINK of any generation deletes a name that is
- * not there: all that the sender knew of, and what it published itself and was
- * removed since. 0: all of that has been deleted already.
+ * not there: the newest that the sender knew of, or a newer one that it may
+ * have published itself and that has been removed since. 0: a tombstone covers
+ * it already.
  */
 static uint64_t unlink_gen(const struct op *op)
 {
@@ -474,7 +475,7 @@ static int unlink_missing(struct op *op)
 				  op->m->gen_seq;
 		return 0;
 	}
-	/* Only a generation that has been issued already; else the next. */
+	/* If gen has not been issued yet: the next generation instead. */
 	if (!gen || gen > (op->m->epoch << POOL_GEN_SEQ_BITS |
 			   op->m->gen_seq))
 		gen = master_next_gen(op->m);
@@ -488,9 +489,9 @@ static int unlink_missing(struct op *op)
 
 /*
  * Is f newer than what the UNLINK deletes? With a generation, it deletes that
- * version and all before it, also if one of these has a newer generation from
- * this master, because its publisher did not get the former master's ack and
- * published it again.
+ * version and all before it. One of these may have a newer generation from this
+ * master: its publisher did not get the former master's ack, and published it
+ * again.
  */
 static bool outlives_unlink(const struct op *op, const struct master_file *f)
 {
@@ -729,7 +730,8 @@ static int setattr_dir(struct op *op, struct master_dir *d)
 	return 0;
 }
 
-/* Does f have the attributes that the operation sets? (Xattrs: no.) */
+/* Does f have the attributes that the operation sets? False if it sets xattrs,
+ * which are not compared. */
 static bool same_attrs(const struct op *op, const struct master_file *f)
 {
 	struct master_attrs a;
@@ -820,7 +822,7 @@ static bool is_allowed(const struct op *op, Kvpool__Op__Kind kind)
 	if (kind != KVPOOL__OP__KIND__SETATTR ||
 	    !master_may_set_dir(op->s, op->path, op->len))
 		return false;
-	/* A file that has the name of its namespace is not in it. */
+	/* A namespace is a directory: a file of that name is outside of it. */
 	e = pool_tree_lookup(&op->m->map.tree, op->path, op->len);
 	return !e || e->is_dir;
 }

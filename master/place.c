@@ -91,7 +91,7 @@ static const struct master_member *sure_holder(const struct master_members *ms,
 	return mb;
 }
 
-/* As master_place_copies, for such copies only. */
+/* As master_place_copies, but counts only what sure_holder returns. */
 static unsigned int sure_copies(const struct master_members *ms,
 				const struct master_file *f,
 				unsigned int except)

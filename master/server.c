@@ -52,9 +52,9 @@ static void tick_state(struct master *m, uint64_t now_ms)
 /* ---- ticks ---- */
 
 /*
- * last_ms: when the last message of the node arrived. It may not have received
- * or executed messages sent in the grace before that, so its absence counts
- * from the beginning of that grace.
+ * last_ms: when the last message of the node arrived. Messages sent to it in
+ * the grace before that may not have been executed, so it counts as absent from
+ * the beginning of that grace.
  */
 static void member_gone(struct master *m, struct master_member *mb,
 			uint64_t last_ms)
@@ -545,10 +545,10 @@ static void on_handle_closed(uv_handle_t *h)
 }
 
 /*
- * free() only puts chunks on malloc's unsorted list. A malloc() that no sorted
- * chunk satisfies sorts up to 10,000 of them; this does so for each slice.
- * Otherwise millions are sorted in one turn, when this process leads again and
- * allocates its members (measured: 130 to 180 ms).
+ * free() only puts chunks on malloc's unsorted list; a malloc() that no sorted
+ * chunk satisfies sorts up to 10,000 of them. Such a malloc() after each slice
+ * sorts that slice's. Otherwise millions would be sorted in one turn, when this
+ * process leads again and allocates its members (measured: 130 to 180 ms).
  */
 static void sort_freed(void)
 {

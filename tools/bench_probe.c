@@ -113,9 +113,9 @@ static int turn_probe_warm(struct bench *b, const struct bench_case *c,
 }
 
 /*
- * Looks up names for the first time in this mount. Hits are written through the
- * other mount, so that this kernel does not know them, either; without another
- * mount, all names miss.
+ * Looks up names for the first time in this mount. Those that exist were
+ * written through the other mount, so that this kernel has not seen them.
+ * Without another mount, no name exists.
  */
 static int turn_probe_first(struct bench *b, const struct bench_case *c,
 			    enum bench_side side, struct bench_hist *lat,

@@ -264,7 +264,7 @@ static bool push_hosts(GENERAL_NAMES *sans, const char *list)
 
 	for (;; list += len + 1) {
 		len = strcspn(list, ",");
-		/* Truncated, it is still too long to be valid. */
+		/* A name that is cut here is too long, and refused, anyway. */
 		snprintf(host, sizeof(host), "%.*s", (int)len, list);
 		if (n++ == CERTS_HOSTS_MAX)
 			return !certs_error("--host: more than %d given",

@@ -127,8 +127,8 @@ json_t *certs_describe(X509 *cert)
 	return d;
 }
 
-/* The member key of from, for people: a date without its time, and "all" for no
- * limit to namespaces. */
+/* Copies the member `key` in a form for people: dates without the time; "all"
+ * if there is no limit to namespaces. */
 static void copy(json_t *to, const json_t *from, const char *key)
 {
 	json_t *value = json_object_get(from, key);

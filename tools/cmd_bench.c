@@ -106,7 +106,8 @@ static void look(const struct bench *b, struct report *rep, struct looks *l)
 		rep->counted = false;
 }
 
-/* One warm-up of both sides, then the rounds, each side first in turn. */
+/* One warm-up of both sides, then the rounds: each begins with the side that
+ * the round before ended with. */
 static int run_case(struct bench *b, const struct bench_case *c,
 		    struct report *rep)
 {

@@ -18,8 +18,8 @@ static void print_event(const json_t *e)
 	printf("%s  %-8s  %s\n", time ? time : "?", kind ? kind : "?", text);
 }
 
-/* Prints what there is from event *since on, which becomes the next one to ask
- * for; with follow, nothing if there is nothing. Returns how many there were,
+/* Prints the events from number *since on, and sets *since to the next one to
+ * ask for. With follow, no events print nothing. Returns how many there were,
  * or -errno, printed. */
 static ssize_t print_page(struct pool_hostport *admin, uint64_t *since,
 			  bool as_json, bool follow)

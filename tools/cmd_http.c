@@ -267,7 +267,7 @@ static CURLcode fetch_from(const struct pool_hostport *hp, const char *page,
 	return fetch(url, NULL, post, a);
 }
 
-/* What is wanted of an answer; at most one of both is not NULL. */
+/* Where an answer goes; one of the two, or both, are NULL. */
 struct wanted {
 	json_t **json;
 	char **text;

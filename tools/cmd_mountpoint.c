@@ -93,7 +93,7 @@ static int make_below(const char *dir)
 	return rc;
 }
 
-/* The mount's root may be busy with its start. */
+/* Waits for the mount, which may still be starting. */
 static int make_inside(const char *dir, uint64_t wait_ms)
 {
 	uint64_t end = pool_now_ms() + wait_ms;

@@ -37,7 +37,7 @@ static bool format_unit(const char *name, json_int_t v, char *buf, size_t cap)
 	return true;
 }
 
-/* Last words of the names of members that hold bytes. */
+/* Does the member of this name hold bytes? Its last word tells. */
 static bool is_bytes(const char *name)
 {
 	static const char *const words[] = {

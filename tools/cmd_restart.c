@@ -82,8 +82,8 @@ static int split(char *text, ssize_t len, char **out, int max)
 	return n;
 }
 
-/* Does the process run as our user? Another's could have us execute its
- * LD_PRELOAD. (The owner of /proc/PID does not tell.) */
+/* Does the process run as our user? Otherwise we might execute the LD_PRELOAD
+ * of another user. (The owner of /proc/PID may not be the process's user.) */
 static bool is_ours(pid_t pid)
 {
 	char text[4096], *line;

@@ -74,7 +74,7 @@ int cmd_status(int argc, char **argv)
 	return 0;
 }
 
-/* The columns that fit a terminal; DRAINING is a state here. */
+/* The columns that fit a terminal. That a node drains is shown as its state. */
 static json_t *narrow(const json_t *nodes)
 {
 	static const char *const columns[] = { "name", "advertise", "state",

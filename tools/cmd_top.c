@@ -101,8 +101,7 @@ static void print_frame(struct top *t, unsigned int width, unsigned int height,
 	top_print(t, clock, address, width, height, out);
 }
 
-/* The same over the one before, with what is wider than the terminal cut
- * off. */
+/* Prints a frame over the one before, cut to the terminal's width. */
 static void draw(struct top *t)
 {
 	struct winsize w = { .ws_row = 24, .ws_col = 80 };

@@ -7,7 +7,8 @@
 
 #include "pool/base/parse.h"
 
-/* NODE takes what these columns, with a blank before each, leave. */
+/* The columns after NODE, which takes the rest of the line; the width includes
+ * a blank before each. */
 #define COLUMNS "%-9.9s %5s %5s %10s %9s %4s %4s %10s"
 #define COLUMNS_WIDTH 64u
 #define TAIL 6 /* characters of a long name's end that are shown */
@@ -121,7 +122,7 @@ void top_fini(struct top *t)
 
 /* ---- the order ---- */
 
-/* In per mille; a node without a store has none of it used. */
+/* In per mille; 0 for a node without a store. */
 static uint64_t share(uint64_t part, uint64_t whole)
 {
 	return whole ? (uint64_t)((double)part * 1000 / (double)whole) : 0;
@@ -262,7 +263,7 @@ static void print_pool(const struct top *t, FILE *out)
 		kept_text, rate);
 }
 
-/* A master knows of repair, a node of its own hits. */
+/* A master's page has repair, a node's its own hits. */
 static void print_status(const struct top *t, FILE *out)
 {
 	const json_t *repair = json_object_get(t->status, "repair");
