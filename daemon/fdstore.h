@@ -31,8 +31,8 @@ int daemon_fdstore_socket(void);
 /* Is there a store? systemd says so by NOTIFY_SOCKET and FDSTORE; the latter
  * only since version 254, and not to ExecReload, so our unit sets it. */
 bool daemon_fdstore_offered(void);
-/* The one kept under this name since an earlier daemon: becomes the caller's,
- * close-on-exec; -1: there is none. Once for each name. */
+/* The descriptor that an earlier daemon had kept under this name: the caller's,
+ * close-on-exec; -1: there is none. Call it once for each name. */
 int daemon_fdstore_take(const char *name);
 /* Has a copy of fd kept, in place of what was kept under this name. 0 or
  * -errno. */

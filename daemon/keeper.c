@@ -88,8 +88,8 @@ static void pass_signal(void)
 		kill(kp.pid, (int)si.ssi_signo);
 }
 
-/* The daemon ends and wants no other, or never had a mount. With --surge it
- * waits for SIGTERM first. */
+/* The daemon has let go of the mount, or never had one: ends with it. (With
+ * --surge, that waits for SIGTERM first.) */
 static void follow(void) __attribute__((noreturn));
 static void follow(void)
 {
@@ -354,8 +354,8 @@ static void keep(struct daemon_keeper *k)
 
 /* ---- the guard ---- */
 
-/* Waits until the keeper and every daemon are dead. The last message says
- * whether the mount was theirs then, or another daemon's, or none. */
+/* Waits until the keeper and every daemon are dead. Then aborts the connection
+ * if the mount was theirs: if the last message was PUT. */
 static void guard(int fd) __attribute__((noreturn));
 static void guard(int fd)
 {
@@ -407,7 +407,7 @@ static int open_signals(void)
 	for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
 		sigaddset(&signals, handled[i]);
 	pthread_sigmask(SIG_BLOCK, &signals, &kp.before);
-	/* (What a keeper has become begins with its mask.) */
+	/* (After execve(2) this process has them blocked already.) */
 	for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
 		sigdelset(&kp.before, handled[i]);
 	kp.sig_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -432,7 +432,7 @@ bool daemon_keeper_renewed(void)
 	return getenv(KEPT_ENV) != NULL;
 }
 
-/* Goes on with what the program before has left. */
+/* After execve(2): goes on with what the program before has left. */
 static int open_renewed(void)
 {
 	int *fds[] = { &kp.dev_fd, &kp.kept_fd, &kp.guard, NULL }, old, err;
@@ -523,7 +523,7 @@ int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k)
 
 /* ---- in the daemon ---- */
 
-/* (If it was killed, a death of both is what it is without a guard.) */
+/* (It fails if the guard was killed: then there is none.) */
 static void tell_guard(const struct daemon_keeper *k, uint8_t type)
 {
 	if (k->guard >= 0)

@@ -23,9 +23,9 @@
  *
  * If the keeper is killed, the daemon continues and starts a guard: from then
  * on the daemon's death ends the mount. If both are killed at once, the
- * keeper's guard aborts the connection: a third process, which waits for the
- * end of a connection that only those two have. (The kernel would not, if the
- * notifier is blocked: see fs/guard.h.)
+ * keeper's guard aborts the FUSE connection. This third process has one end of
+ * a socket pair, those two have the other: when that is closed, both are dead.
+ * (The kernel would not abort if the notifier is blocked: see fs/guard.h.)
  *
  * What is kept: the descriptor of /dev/fuse, and a memfd (fs/kept.h), which the
  * daemon writes and the keeper only passes on. The two talk over a socketpair
@@ -40,19 +40,18 @@
  * same options, and INIT stays equal. On SIGUSR2 (`kvpool restart`) the daemon
  * ends without losing anything (daemon/restart.h), and the keeper first becomes
  * the program that is now installed where its own was, in the same process, by
- * execve(2) with the same arguments. What it has is inherited: KEPT_ENV has the
- * numbers of the descriptors, the last of them its old program, which goes on
+ * execve(2) with the same arguments. It inherits the descriptors, whose numbers
+ * are in KEPT_ENV. The last of them is the old program, which is executed again
  * if the new one cannot read the memfd. A daemon that takes over (--takeover)
  * has a keeper of its own; the old one ends with the old daemon.
  *
  * SIGTERM, SIGINT and SIGHUP are passed on to the daemon; if there is none, the
  * first two unmount.
  *
- * Where descriptors are kept elsewhere (daemon/fdstore.h: by the service
- * manager, or by `kvpool keep` in another container), there is no such process:
- * that has the two descriptors, and who has started the daemon starts the next
- * one. A guard of the daemon's own (fs/guard.h) aborts the connection if none
- * serves in time.
+ * The two descriptors may be kept elsewhere instead (daemon/fdstore.h): by the
+ * service manager, or by `kvpool keep` in another container. Then there is no
+ * keeper. What started the daemon starts the next one, and a guard of the
+ * daemon's own (fs/guard.h) aborts the connection if none serves in time.
  *
  * Thread: main.
  */

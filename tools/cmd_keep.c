@@ -1,6 +1,6 @@
-/* kvpool keep: keeps the mount of a daemon in another container for the next
- * one there, as systemd does for a service: daemon/fdstore.h has the messages.
- * It knows nothing of what it keeps. */
+/* kvpool keep: keeps the mount of a daemon that runs in another container, for
+ * the next daemon there, as systemd does for a service. daemon/fdstore.h has
+ * the messages. It knows nothing of what it keeps. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
