@@ -1,3 +1,4 @@
+/* The parser of options, with a table of its own; no program's options. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>

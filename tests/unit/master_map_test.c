@@ -1,5 +1,5 @@
 /*
- * Names, graves, holders and rules of the map.
+ * Names, graves, holders and rules of the map; figures of members.
  */
 #include "tests/lib/unit.h"
 

@@ -1,4 +1,5 @@
-/* The whole master, with fake nodes over loopback. */
+/* The whole master, with fake nodes over loopback; among others, tombstones and
+ * how they are forgotten. */
 #include <errno.h>
 #include <time.h>
 
