@@ -307,16 +307,16 @@ struct node_dirent *pool_node_parent(const struct pool_entry *e);
 void *pool_node_inode(const struct pool_entry *e);
 void pool_node_set_inode(struct pool_entry *e, void *inode);
 
-/* Counts a look-up of a name in dir, which may not exist, in the windows of time
- * that the status shows. Not for directories. */
+/* An engine looked up a name in dir, which may have no such name, to read its
+ * file. The windows of time in the status count it. */
 void pool_node_asked(struct pool_node *n, const struct node_dirent *dir,
 		     const char *name, size_t len);
 /* The visible entry of a name, or NULL. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,
 				    size_t len);
-/* Counts a look-up of an engine as a hit, or as a miss (e NULL). A directory is
- * neither. */
+/* Counts the mount's answer to an engine's look-up: e, or NULL for a miss. Hits
+ * of directories are not counted. */
 void pool_node_looked_up(struct pool_node *n, struct pool_entry *e);
 /* Does this mount show the name? A directory is shown unless `gone`. Nothing
  * outside of the node's namespaces is shown. */
