@@ -599,8 +599,8 @@ void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
  * master.
  */
 void pool_node_doubt(struct pool_node *n, struct node_object *o);
-/* o was opened: updates the eviction order and the counters of hits. No-op
- * unless o is HELD. */
+/* o was opened: a use for the eviction order, and for the counters of copies
+ * evicted unread and of useful prefetches. No-op unless o is HELD. */
 void pool_node_used(struct pool_node *n, struct node_object *o);
 
 /* The last unref frees it, and removes its file if o->remains (n NULL: the node
