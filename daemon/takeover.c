@@ -81,7 +81,18 @@ static int send_message(int fd, const struct message *m, const int *fds,
 	return r < 0 ? -errno : r == sizeof(*m) ? 0 : -EIO;
 }
 
-/* *nfds: in: most descriptors to receive; out: number received. */
+static void close_all(struct cmsghdr *c, size_t n)
+{
+	int fd;
+
+	for (size_t i = 0; i < n; i++) {
+		memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
+		close(fd);
+	}
+}
+
+/* *nfds: in: most descriptors to receive; out: number received. If there are
+ * more, all are closed. */
 static int recv_message(int fd, unsigned int timeout_ms, struct message *m,
 			int *fds, size_t *nfds)
 {
@@ -114,6 +125,8 @@ static int recv_message(int fd, unsigned int timeout_ms, struct message *m,
 		    (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
 	if (n > 0 && n <= room)
 		memcpy(fds, CMSG_DATA(c), n * sizeof(int));
+	else if (n > 0)
+		close_all(c, n);
 	if (nfds)
 		*nfds = n;
 	if (n > room || (mh.msg_flags & MSG_CTRUNC) || r != sizeof(*m) ||
@@ -293,8 +306,11 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 static void on_accept(void *arg, int fd)
 {
 	struct daemon_takeover *t = arg;
-	uv_poll_t *poll = t->fd < 0 ? malloc(sizeof(*poll)) : NULL;
+	uv_poll_t *poll;
 
+	if (t->fd >= 0 && !t->paused) /* it may never say HELLO */
+		give_up(t, NULL);
+	poll = t->fd < 0 ? malloc(sizeof(*poll)) : NULL;
 	if (!poll || uv_poll_init(t->loop, poll, fd)) {
 		free(poll); /* one take-over at a time */
 		close(fd);

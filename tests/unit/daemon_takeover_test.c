@@ -1,9 +1,13 @@
 #include "tests/lib/unit.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "daemon/takeover.h"
@@ -141,10 +145,82 @@ static void what_one_did_not_take_over_is_offered_to_the_next(void **state)
 	}
 }
 
+/* ---- processes that are no new daemon ---- */
+
+static int connect_to(struct fixture *f)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	snprintf(un.sun_path, sizeof(un.sun_path), "%s/%s", f->dir,
+		 DAEMON_TAKEOVER_SOCKET);
+	assert_int_equal(0, connect(fd, (struct sockaddr *)&un, sizeof(un)));
+	return fd;
+}
+
+static void one_that_says_nothing_is_not_waited_for(void **state)
+{
+	struct fixture *f = *state;
+	int silent = connect_to(f);
+
+	for (int i = 0; i < 3; i++)
+		uv_run(&f->loop, UV_RUN_NOWAIT); /* accepted */
+	assert_int_equal(0, come_and_go(f));
+	assert_int_equal(1, f->offered);
+	close(silent);
+}
+
+static unsigned int open_fds(void)
+{
+	unsigned int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* Returns when the daemon has closed the connection. */
+static void send_fd(struct fixture *f, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control = { .buf = { 0 } };
+	char text[252] = "KKTO\1";
+	struct iovec iov = { text, sizeof(text) };
+	struct msghdr mh = { .msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     .msg_controllen = sizeof(control.buf) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&mh);
+	int at = connect_to(f);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	assert_int_equal(sizeof(text), sendmsg(at, &mh, 0));
+	unit_run_until(&f->loop, recv(at, text, 1, MSG_DONTWAIT) >= 0 ||
+					 errno != EAGAIN);
+	close(at);
+}
+
+static void descriptors_sent_with_hello_are_closed(void **state)
+{
+	struct fixture *f = *state;
+	unsigned int before = open_fds();
+
+	send_fd(f, 0);
+	assert_int_equal(before, open_fds());
+	assert_int_equal(0, f->offered);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(what_one_did_not_take_over_is_offered_to_the_next),
+		T(one_that_says_nothing_is_not_waited_for),
+		T(descriptors_sent_with_hello_are_closed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
