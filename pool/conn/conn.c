@@ -392,7 +392,8 @@ static int distrust(struct pool_conn *c, int err, uid_t uid)
 	else if (err == -ENOTSUP)
 		pool_warn_limited(
 			"%s: which user has this address is unknown (neither "
-			"sock_diag nor /proc/self/net/tcp shows it); "
+			"sock_diag nor /proc/self/net/tcp shows it, or the "
+			"user has no number in this user namespace); "
 			"disconnected. --insecure accepts all peers",
 			c->name);
 	if (err == -EPERM || err == -ENOTSUP)

@@ -191,13 +191,9 @@ bool pool_conn_peer_has_host(const struct pool_conn *c, const char *host);
 /* Protocol version in use: the lower of ours and the peer's. 0: the peer has
  * not sent a frame yet. */
 uint16_t pool_conn_version(const struct pool_conn *c);
-/*
- * Unix sockets: does the process that dialled or listened belong to our own
- * user? Always false for TCP, and for POOL_UID_LOST: users without a mapping in
- * this user namespace all appear as that one uid.
- */
+/* Unix sockets: does the process that dialled or listened belong to our own
+ * user? Always false for TCP, and for POOL_UID_LOST. */
 bool pool_conn_own_user(const struct pool_conn *c);
-#define POOL_UID_LOST 65534
 size_t pool_conn_queued(const struct pool_conn *c);
 /* Bytes of memory in use: queued frames and a partly received payload. */
 size_t pool_conn_memory(const struct pool_conn *c);

@@ -132,8 +132,8 @@ static void turn_away(struct pool_listener *l, int fd, int err, uid_t uid)
 	else
 		snprintf(text, sizeof(text),
 			 "the peer's user is unknown (neither sock_diag nor "
-			 "/proc/self/net/tcp shows it); --insecure accepts all "
-			 "peers");
+			 "/proc/self/net/tcp shows it, or it has no number in "
+			 "this user namespace); --insecure accepts all peers");
 	pool_warn_limited("a connection was refused: %s", text);
 	refuse(l, fd, text);
 }

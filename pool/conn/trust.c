@@ -323,6 +323,29 @@ static int find_owner(const struct end *local, const struct end *remote,
 	return proc_ask(local, remote, ret);
 }
 
+/* Has every user a number in this user namespace? */
+static bool has_all_users(void)
+{
+	FILE *f = fopen("/proc/self/uid_map", "re");
+	unsigned int first, n;
+	bool all;
+
+	if (!f) /* ENOENT: a kernel without user namespaces */
+		return errno == ENOENT;
+	all = fscanf(f, "%u %*u %u", &first, &n) == 2 && !first &&
+	      n == UINT32_MAX;
+	fclose(f);
+	return all;
+}
+
+static int judge_user(const struct pool_trust *t, uid_t uid, uid_t *ret_uid)
+{
+	*ret_uid = uid;
+	if (uid == POOL_UID_LOST && !has_all_users())
+		return -ENOTSUP;
+	return pool_trusts(t, uid) ? 0 : -EPERM;
+}
+
 static int unix_peer(const struct pool_trust *t, int fd, uid_t *ret_uid)
 {
 	struct ucred cred;
@@ -330,8 +353,7 @@ static int unix_peer(const struct pool_trust *t, int fd, uid_t *ret_uid)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
 		return -ENOTSUP;
-	*ret_uid = cred.uid;
-	return pool_trusts(t, cred.uid) ? 0 : -EPERM;
+	return judge_user(t, cred.uid, ret_uid);
 }
 
 /* 0: the peer is on this machine; 1: on another; -EAGAIN: it has closed. */
@@ -356,8 +378,7 @@ static int judge(const struct pool_trust *t, const struct owner *o,
 	/* For a socket without a process the kernel may report root. */
 	if (!o->inode)
 		return -EAGAIN;
-	*ret_uid = o->uid;
-	return pool_trusts(t, o->uid) ? 0 : -EPERM;
+	return judge_user(t, o->uid, ret_uid);
 }
 
 static bool is_unix(int fd)

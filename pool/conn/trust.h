@@ -19,6 +19,8 @@
 
 #include "pool/base/metric.h"
 
+/* All users without a mapping in this user namespace appear as this uid. */
+#define POOL_UID_LOST 65534
 #define POOL_TRUST_MAX 64
 #define POOL_TRUST_ACCEPTED "users' names or numbers with commas, at most 64"
 
@@ -40,8 +42,9 @@ bool pool_trusts(const struct pool_trust *t, uid_t uid);
  * Check the owner of the other end of a connected socket. 0: trusted; -EPERM:
  * *ret_uid owns it and is not trusted; -EAGAIN: no process owns it, because it
  * is not accepted yet or was closed; -ENOTSUP: the kernel does not report
- * owners. Takes some 10 us for TCP; without sock_diag, the time to read the
- * list of all of the machine's connections.
+ * owners, or not this one (POOL_UID_LOST in a user namespace). Takes some 10 us
+ * for TCP; without sock_diag, the time to read the list of all of the machine's
+ * connections.
  */
 int pool_trust_peer(const struct pool_trust *t, int fd, uid_t *ret_uid);
 /* For a connection that is not accepted yet (-EAGAIN above): check the owner of

@@ -8,12 +8,14 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <net/if.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "pool/conn/conn.h"
@@ -367,6 +369,35 @@ static void unix_sockets_know_the_peers_user(void **state)
 	unit_dir_remove_empty(dir);
 }
 
+/* In a user namespace without users all of them look alike: the peer, and this
+ * process, which must not take it for its own user. */
+static void users_without_a_number_are_not_known(void **state)
+{
+	struct sockaddr_storage ss;
+	int l, c, a, status, pair[2];
+	uid_t uid;
+	pid_t pid;
+
+	(void)state;
+	need_root();
+	l = listen_as(OWN, "127.0.0.1", &ss);
+	c = dial_as(STRANGER, &ss, NULL);
+	a = accept_as(OWN, l);
+	become(STRANGER);
+	assert_int_equal(0, socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	become(OWN);
+	pid = fork();
+	if (pid == 0)
+		_exit(unshare(CLONE_NEWUSER) ? 77 :
+		      pool_trust_peer(&trust, a, &uid) != -ENOTSUP ? 1 :
+		      pool_trust_peer(&trust, pair[0], &uid) != -ENOTSUP);
+	assert_int_equal(pid, waitpid(pid, &status, 0));
+	close(a), close(c), close(l), close(pair[0]), close(pair[1]);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip(); /* no user namespaces */
+	assert_int_equal(0, status);
+}
+
 /* ---- connections ---- */
 
 static struct {
@@ -647,6 +678,7 @@ int main(void)
 		T(a_listener_is_known_before_it_accepts),
 		T(one_bound_to_a_device_is_found_without_proc),
 		T(unix_sockets_know_the_peers_user),
+		T(users_without_a_number_are_not_known),
 		T(a_listener_of_a_stranger_gets_no_data),
 		T(the_accepting_user_is_checked_before_data),
 		T(strangers_get_an_error_and_are_not_accepted),
