@@ -1,6 +1,6 @@
 /*
  * Limits on what a peer can use of the master: connections from one address, an
- * id that another node has, messages that never end, memory.
+ * id that another node has, messages that never end, memory, turns.
  */
 #define NNODES 4
 #include <arpa/inet.h>
@@ -12,6 +12,7 @@
 #include "master_fake_pool.h"
 
 #define MIB (1u << 20)
+#define SLICE POOL_CONN_SHARE_SLICE
 
 static int fds[NNODES]; /* of the nodes' connections; borrowed */
 
@@ -197,6 +198,84 @@ static void the_address_that_costs_most_memory_pays_for_it(void **state)
 	assert_false(node[0].closed);
 }
 
+/* ---- turns, and answers that are not read ---- */
+
+static size_t beat_of(int i, uint8_t buf[64])
+{
+	Kvpool__Heartbeat hb = KVPOOL__HEARTBEAT__INIT;
+	struct pool_frame f = { .version = pool_wire_version,
+				.type = POOL_MSG_HEARTBEAT };
+
+	hb.epoch = node[i].epoch;
+	f.payload_len = (uint32_t)kvpool__heartbeat__pack(
+		&hb, buf + POOL_WIRE_HEADER);
+	pool_frame_encode(&f, buf);
+	return POOL_WIRE_HEADER + f.payload_len;
+}
+
+/* Sends as many as the socket takes, of `beats` which are n of len bytes. At
+ * most 1 MiB; returns the bytes. */
+static size_t send_beats(int fd, const uint8_t *beats, size_t n, size_t len)
+{
+	static size_t at; /* in beats: one may have been sent in part */
+	size_t all = 0;
+	ssize_t r;
+
+	while (all < MIB &&
+	       (r = send(fd, beats + at, n * len - at,
+			 MSG_NOSIGNAL | MSG_DONTWAIT)) > 0) {
+		at = (at + (size_t)r) % (n * len);
+		all += (size_t)r;
+	}
+	return all;
+}
+
+#define BEATS 1000
+
+static void a_flood_of_one_session_gets_a_slice_of_a_turn(void **state)
+{
+	static const char *const done =
+		"kvpool_master_requests_total{type=\"heartbeat\"}";
+	uint8_t *beats = malloc(BEATS * 64);
+	uint64_t before, handled;
+	size_t len = 0;
+
+	(void)state;
+	assert_true(joins(0, 1));
+	node[0].silent = true;
+	for (int i = 0; i < BEATS; i++)
+		len = beat_of(0, beats + (size_t)i * len);
+	assert_true(send_beats(fds[0], beats, BEATS, len) > 2 * SLICE);
+	before = metric(done);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	handled = metric(done) - before;
+	assert_in_range(handled * len, 1, SLICE);
+	free(beats);
+}
+
+static void who_reads_no_answers_is_cut_off(void **state)
+{
+	uint8_t *beats = malloc(BEATS * 64);
+	size_t len = 0;
+	int fd;
+
+	(void)state;
+	assert_true(joins(0, 1));
+	fd = dup(fds[0]); /* nobody reads it */
+	fake_hang_up(&node[0]);
+	for (int i = 0; i < BEATS; i++)
+		len = beat_of(0, beats + (size_t)i * len);
+	while (metric("kvpool_master_sessions") == 1) {
+		(void)send_beats(fd, beats, BEATS, len);
+		assert_true(metric("kvpool_master_session_bytes") < 128 * MIB);
+		for (int i = 0; i < 64; i++)
+			uv_run(&loop, UV_RUN_NOWAIT);
+	}
+	assert_int_equal(1, metric("kvpool_master_sessions_cut_off_total"));
+	close(fd);
+	free(beats);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -207,6 +286,8 @@ int main(void)
 		T(an_endless_message_is_cut_off),
 		T(an_endless_join_is_cut_off),
 		T(the_address_that_costs_most_memory_pays_for_it),
+		T(a_flood_of_one_session_gets_a_slice_of_a_turn),
+		T(who_reads_no_answers_is_cut_off),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
