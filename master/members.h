@@ -102,6 +102,7 @@ struct master_member {
 	char host_id[64];
 	char data_mode[32];
 	bool is_store, is_mount;
+	uint8_t role; /* enum pool_role of its last certificate; 0: none yet */
 	struct master_quantum quantum; /* answers.c */
 	bool expected;	  /* a member of the last epoch that the master awaits:
 			     no complete inventory yet */

@@ -125,6 +125,8 @@ static const char *not_allowed(const struct master_session *s,
 		return text;
 	}
 	mb = master_members_find(&s->m->members, j->node->id.data);
+	if (mb && mb->role && mb->role != peer->role)
+		return "this id belongs to a member of another role";
 	if (!mb || pool_parse_hostport(mb->advertise, 0, &at) ||
 	    is_its_host(s, at.host))
 		return NULL;
@@ -233,6 +235,8 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	}
 	s->member = mb;
 	memcpy(mb->addr, s->addr, sizeof(mb->addr));
+	if (pool_conn_peer_id(s->conn))
+		mb->role = pool_conn_peer_id(s->conn)->role;
 	master_member_describe(&m->members, mb, j->node);
 	mb->left_wall_ns = 0;
 	master_keep_member(m, mb);

@@ -119,6 +119,21 @@ static void a_client_is_where_it_dials_from_and_no_store(void **state)
 	assert_int_equal(-EACCES, joins(2, of_client, "127.0.0.1:7"));
 }
 
+/* Its inventory would be that of the node, whose copies would be lost. */
+static void a_client_does_not_get_the_id_of_a_node(void **state)
+{
+	(void)state;
+	assert_int_equal(0, joins(0, of_node, "127.0.0.1:7"));
+	memcpy(node[1].id, node[0].id, sizeof(node[1].id));
+	node[1].is_store = false;
+	assert_int_equal(-EACCES, joins(1, of_client, "127.0.0.1:7"));
+	assert_false(node[0].closed);
+	pool_conn_close(node[0].conn);
+	run_until(&loop, node[0].closed);
+	assert_int_equal(-EACCES, joins(1, of_client, "127.0.0.1:7"));
+	assert_int_equal(0, joins(0, of_node, "127.0.0.1:7"));
+}
+
 static void without_tls_nobody_joins(void **state)
 {
 	(void)state;
@@ -134,6 +149,7 @@ int main(void)
 		TLS(a_node_is_where_its_certificate_says),
 		TLS(an_id_stays_with_the_host_that_it_belongs_to),
 		TLS(a_client_is_where_it_dials_from_and_no_store),
+		TLS(a_client_does_not_get_the_id_of_a_node),
 		TLS(without_tls_nobody_joins),
 	};
 
