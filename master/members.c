@@ -1,5 +1,6 @@
 #include "master/members.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,9 +120,13 @@ int master_member_check(const Kvpool__NodeInfo *info)
 	return 0;
 }
 
+/* Without control bytes: the text is shown in terminals. */
 static void set_text(char *to, size_t cap, const char *from)
 {
 	snprintf(to, cap, "%s", from);
+	for (; *to; to++)
+		if (iscntrl((unsigned char)*to))
+			*to = '?';
 }
 
 static void set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)

@@ -85,11 +85,26 @@ static void a_patrol_that_began_before_a_node_left_frees_nothing(void **state)
 	assert_int_equal(0, make(MASTER_NODES_MAX, &mb));
 }
 
+static void a_description_has_no_control_bytes(void **state)
+{
+	Kvpool__NodeInfo info = KVPOOL__NODE_INFO__INIT;
+	struct master_member *mb;
+
+	(void)state;
+	assert_int_equal(0, make(1, &mb));
+	info.name = "a\033[2Jb\n";
+	info.advertise = "h\033c:1";
+	master_member_describe(&ms, mb, &info);
+	assert_string_equal("a?[2Jb?", mb->name);
+	assert_string_equal("h?c:1", mb->advertise);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_place_is_free_once_a_patrol_has_taken_its_holders_away),
 		T(a_patrol_that_began_before_a_node_left_frees_nothing),
+		T(a_description_has_no_control_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
