@@ -166,6 +166,28 @@ static void notes_of_what_nobody_asked_for_are_passed_over(void **state)
 	assert_int_equal(p->status, -EREMOTEIO);
 }
 
+/* Another peer has a link of its own, and may guess the request's number. */
+static void notes_about_a_range_of_another_link_are_passed_over(void **state)
+{
+	static struct link other;
+	struct link_map *map; /* the first member of expect_map */
+	struct lanes_move m;
+	struct link *own;
+
+	(void)state;
+	hold(&m);
+	map = (struct link_map *)m.x.map;
+	own = map->l;
+	map->l = &other;
+	note(m.x.req, SIZE, 0);
+	turns(20);
+	assert_false(m.got);
+	map->l = own;
+	assert_true(w.lane->linked[LINK_PUSH]);
+	lanes_say(&w, LINK_DOWN, LINK_PUSH, p->said.attempt);
+	finish_by_tcp(&m);
+}
+
 static void nothing_but_the_range_may_be_written(void **state)
 {
 	struct lanes_move m;
@@ -481,6 +503,19 @@ static void a_pulled_range_may_end_early(void **state)
 	lanes_until(&w, p->nbuffers == 1);
 	assert_false(p->buffer.gone); /* asks for TCP */
 	assert_int_equal(p->buffer.length, 0);
+	finish_by_tcp(&m);
+}
+
+/* Here the asker reads: only it knows what has arrived. */
+static void notes_about_a_pulled_range_break_the_link(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	pull(&m);
+	note(m.x.req, SIZE, 0);
+	lanes_until(&w, !w.lane->linked[LINK_PULL]);
+	assert_false(m.got);
 	finish_by_tcp(&m);
 }
 
@@ -846,6 +881,7 @@ int main(void)
 		T(notes_may_not_go_back),
 		T(a_note_of_another_length_breaks_the_link),
 		T(notes_of_what_nobody_asked_for_are_passed_over),
+		T(notes_about_a_range_of_another_link_are_passed_over),
 		T(nothing_but_the_range_may_be_written),
 		T(a_range_is_announced_in_parts),
 		T(but_not_to_a_peer_without_parts),
@@ -864,6 +900,7 @@ int main(void)
 		T(a_pulled_range_is_read_part_by_part),
 		T(the_parts_of_a_pulled_range_are_announced_in_order),
 		T(a_pulled_range_may_end_early),
+		T(notes_about_a_pulled_range_break_the_link),
 		T(a_pulled_range_that_stays_half_is_let_go),
 		T(an_offer_of_nonsense_is_refused),
 		T(the_requester_may_offer_again),
