@@ -11,10 +11,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "pool/peer/peer_priv.h"
@@ -233,6 +235,23 @@ static void what_can_be_written_through_is_not_taken(void **state)
 	assert_true(is_taken(opened(t.file, O_RDONLY)));
 }
 
+/* To read it may block. */
+static void a_file_on_a_disk_is_not_taken(void **state)
+{
+	char *dir = unit_dir_make("/var/tmp/kvpool-lent"), path[64];
+	struct statfs fs;
+	bool taken;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/f", dir);
+	file_make(path);
+	assert_int_equal(statfs(path, &fs), 0);
+	taken = is_taken(opened(path, O_RDONLY));
+	unlink(path);
+	unit_dir_remove_empty(dir);
+	assert_int_equal(taken, fs.f_type == TMPFS_MAGIC);
+}
+
 static void a_file_that_somebody_has_open_for_writing_is_not_taken(void **state)
 {
 	int writer = opened(t.file, O_WRONLY);
@@ -401,6 +420,7 @@ int main(void)
 		T(a_whole_file_of_ours_that_nobody_writes_is_taken),
 		T(what_cannot_be_read_through_is_not_taken),
 		T(what_can_be_written_through_is_not_taken),
+		T(a_file_on_a_disk_is_not_taken),
 		T(a_file_that_somebody_has_open_for_writing_is_not_taken),
 		T(a_file_that_others_may_write_is_not_taken),
 		T(a_file_of_another_size_is_not_taken),
