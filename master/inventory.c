@@ -330,6 +330,17 @@ void master_inventory_again(struct master *m)
 	}
 }
 
+/* No master issues as many generations in one epoch. A forged one must not use
+ * up the others: generations would begin again, below those issued. */
+#define SEQ_UNISSUED (UINT64_C(1) << (POOL_GEN_SEQ_BITS - 1))
+
+static bool is_forged(const struct item *it, uint64_t gen)
+{
+	uint64_t first = it->m->epoch << POOL_GEN_SEQ_BITS;
+
+	return gen > (first | it->m->gen_seq) && gen >= (first | SEQ_UNISSUED);
+}
+
 /* One entry of the inventory. held: of Inventory.entries, else of .gone. 0;
  * -ESTALE: it is of an epoch above ours; -ENOMEM. */
 static int judge(struct item *it, bool held)
@@ -351,6 +362,10 @@ static int judge(struct item *it, bool held)
 	if (pool_gen_epoch(it->meta->gen) > it->m->epoch ||
 	    pool_gen_epoch(it->meta->attr_gen) > it->m->epoch)
 		return -ESTALE;
+	if (is_forged(it, it->meta->gen) || is_forged(it, it->meta->attr_gen)) {
+		master_count(it->m, MC_BAD_ITEMS);
+		return 0;
+	}
 	if (it->meta->gen > now)
 		it->m->gen_seq += it->meta->gen - now;
 	now = it->m->epoch << POOL_GEN_SEQ_BITS | it->m->gen_seq;

@@ -136,6 +136,15 @@ static const char *not_allowed(const struct master_session *s,
 	return text;
 }
 
+/* May the epoch be raised above the one that the peer has seen? A limited
+ * client could use up all epochs. */
+static bool may_raise(const struct master_session *s)
+{
+	const struct pool_tls_id *peer = pool_conn_peer_id(s->conn);
+
+	return !peer || peer->role != POOL_ROLE_CLIENT || !peer->ndirs;
+}
+
 /* The reason for refusing the JOIN, with *ret_status; NULL: it is accepted. The
  * reason may be in `text`. */
 static const char *join_refused(struct master_session *s, const Kvpool__Join *j,
@@ -158,12 +167,13 @@ static const char *join_refused(struct master_session *s, const Kvpool__Join *j,
 		return why;
 	*ret_status = -EAGAIN;
 	if (master_recovering(m)) {
-		master_recover_note(m, j);
+		if (may_raise(s))
+			master_recover_note(m, j);
 		return "the master collects the epochs that nodes have seen";
 	}
 	if (master_join_epoch(j) <= m->epoch)
 		return NULL;
-	if (master_recover_raise(m, master_join_epoch(j)))
+	if (may_raise(s) && master_recover_raise(m, master_join_epoch(j)))
 		return "the epoch has been raised";
 	*ret_status = -ESTALE;
 	master_recover_remedy(m, master_join_epoch(j), text);

@@ -73,7 +73,8 @@ static int may_teardown(void **state)
 	return r;
 }
 
-static void joins(int i)
+/* Joins: true, or its error is set. */
+static bool tries(int i)
 {
 	struct pool_conn_opts o = {
 		.ops = &fake_ops,
@@ -98,7 +99,17 @@ static void joins(int i)
 	}
 	fake_send_join(n);
 	run_until(&loop, n->welcomed || n->closed);
-	assert_true(n->welcomed);
+	return n->welcomed;
+}
+
+static void joins(int i)
+{
+	assert_true(tries(i));
+}
+
+static int is_refused(int i)
+{
+	return tries(i) ? 0 : node[i].error;
 }
 
 static void comes(int i)
@@ -380,6 +391,46 @@ static void an_inventory_makes_and_replaces_nothing_elsewhere(void **state)
 	assert_int_equal(2, count("kvpool_master_not_allowed_total"));
 }
 
+/* Else the next ones would be below those of other names. */
+static void an_inventory_does_not_use_up_the_generations(void **state)
+{
+	uint64_t gen, last;
+
+	(void)state;
+	comes(0);
+	gen = fake_publish(&node[0], "b/x");
+	last = gen | ((UINT64_C(1) << POOL_GEN_SEQ_BITS) - 1);
+	joins(2);
+	fake_inventory(&node[2], "b/c/k", last, false);
+	fake_inventory_attr(&node[2], "b/c/k", gen, 0644, last, false);
+	fake_inventory(&node[2], NULL, 0, true);
+	settle();
+	last = fake_publish(&node[0], "b/y");
+	assert_in_range(last, gen + 1, gen + 100);
+	assert_false(shows(0, "b/c/k"));
+}
+
+static void a_limited_client_does_not_raise_the_epoch(void **state)
+{
+	uint64_t epoch;
+
+	(void)state;
+	comes(0);
+	epoch = node[0].epoch;
+	fake_hang_up(&node[0]);
+	stop_master();
+	opts.recover_ms = 2 * HEARTBEAT_MS;
+	begin_master();
+	node[2].seen_epoch = epoch + 1000;
+	assert_int_equal(-EAGAIN, is_refused(2));
+	run_until(&loop, is_refused(2) == -ESTALE);
+	comes(0);
+	assert_int_equal(epoch + 1, node[0].epoch);
+	assert_int_equal(-ESTALE, is_refused(2));
+	assert_false(node[0].closed);
+	opts.recover_ms = 0;
+}
+
 static void after_a_start_it_is_judged_when_others_have_listed_theirs(void **state)
 {
 	uint64_t gen;
@@ -433,6 +484,8 @@ int main(void)
 		MAY(an_eviction_does_not_tell_of_newer_versions),
 		MAY(an_inventory_confirms_what_was_placed),
 		MAY(an_inventory_makes_and_replaces_nothing_elsewhere),
+		MAY(an_inventory_does_not_use_up_the_generations),
+		MAY(a_limited_client_does_not_raise_the_epoch),
 		MAY(after_a_start_it_is_judged_when_others_have_listed_theirs),
 	};
 
