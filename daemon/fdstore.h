@@ -23,7 +23,8 @@
 					     the descriptor, or none */
 
 /* Connects to the socket of `kvpool keep`, which may begin within wait_ms. From
- * now on that is the store, in place of one that has ended. 0 or -errno. */
+ * now on that is the store, in place of one that has ended. 0 or -errno;
+ * -EPERM: neither this user nor root listens there. */
 int daemon_fdstore_connect(const char *path, int wait_ms);
 /* Its connection, to learn of its end; -1: there is none. Borrowed, always the
  * same descriptor. */

@@ -113,6 +113,8 @@ static void on_message(int client)
 				   sizeof(text) - 1, &fd);
 
 	if (n <= 0) {
+		if (fd >= 0) /* with a message of no bytes */
+			close(fd);
 		end(client, n < 0 ? strerror((int)-n) : "closed by its peer");
 		return;
 	}

@@ -7,7 +7,7 @@
 LOG_ALLOW='error .*(keeper-socket|cannot start)'
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
-need jq findmnt unshare
+need jq findmnt unshare setpriv socat
 
 adopted() { grep -c ' info adopted ' "$(log_of a)" || :; }
 said() { grep -q "$1" "$tmp/keep.log"; }
@@ -30,6 +30,19 @@ kvpoold --foreground --name "x.$$" --mount "$tmp/x" --master 127.0.0.1:1 --keepe
 	"$tmp/$(printf '%0200d' 1)" >"$tmp/said" 2>&1 && fail "started"
 grep -q 'keeper-socket .*accepted: the --socket of a kvpool keep' "$tmp/said" ||
 	fail "$(cat "$tmp/said")"
+
+echo "== another user at the path gets nothing"
+chmod 711 "$tmp"
+install -d -o 65534 "$tmp/theirs"
+setpriv --reuid 65534 --clear-groups socat -u "UNIX-LISTEN:$tmp/theirs/keep,type=5,mode=666" \
+	"CREATE:$tmp/theirs/got" &
+also_kill=("$!")
+wait_until 5 test -S "$tmp/theirs/keep"
+mkdir "$tmp/x"
+timeout 30 kvpoold --foreground --name "x.$$" --mount "$tmp/x" --master 127.0.0.1:1 \
+	--keeper-socket "$tmp/theirs/keep" >"$tmp/said" 2>&1 && fail "started"
+grep -q 'keeper-socket .*Operation not permitted' "$tmp/said" || fail "$(cat "$tmp/said")"
+[ ! -s "$tmp/theirs/got" ] || fail "sent: $(cat "$tmp/theirs/got")"
 
 keep
 start_node a --store-size 128M --keeper-socket "$tmp/keep"
@@ -68,6 +81,7 @@ again
 exec {file}<&-
 
 echo "== who is not a daemon gets nothing"
+before=$(ls "/proc/$keeper/fd" | wc -l)
 python3 - "$tmp/keep" <<-'END' || fail "it was answered"
 	import socket, sys
 	for text in b"FDTAKE=1\nFDNAME=../x", b"GET / HTTP/1.1", b"x" * 4096, b"FDSTORE=1\nFDNAME=":
@@ -77,7 +91,13 @@ python3 - "$tmp/keep" <<-'END' || fail "it was answered"
 	    s.settimeout(5)
 	    if s.recv(100):
 	        sys.exit(1)
+	s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+	s.connect(sys.argv[1])
+	socket.send_fds(s, [b""], [0])
+	s.recv(100)
 END
+fds=$(ls "/proc/$keeper/fd" | wc -l)
+[ "$fds" = "$before" ] || fail "$fds descriptors are open, not $before"
 [ "$(stat -c %a "$tmp/keep")" = 600 ] || fail "mode $(stat -c %a "$tmp/keep")"
 
 echo "== an end that was asked for leaves nothing"
