@@ -5,54 +5,8 @@
 # modes: both
 # limit: 120
 . "$(dirname "$0")/../lib/lib.sh"
+. "$(dirname "$0")/../lib/lib_accounting.sh"
 need_fuse
-
-# Figures that are compared with each other are of one moment: of one page.
-at_once= # "": each figure is asked for; else the page that has them
-page() { # NODE
-	if [ -n "$at_once" ]; then cat "$at_once"; else http "${admin[$1]}/metrics"; fi
-}
-value() { # NODE NAME
-	page "$1" | awk -v n="$2" '$1 == n { print $2; found = 1 } END { exit !found }'
-}
-M() { # NODE FIGURE: of kvpool_node_FIGURE
-	value "$1" "kvpool_node_$2"
-}
-labelled() { # NODE FIGURE: the sum of all its labels
-	page "$1" | awk -v f="kvpool_node_$2{" '
-		index($1, f) == 1 { sum += $2; n++ } END { print n ? sum : "none" }'
-}
-
-opens() { # NODE RESULT
-	value "$1" "kvpool_fuse_opens_total{result=\"$2\"}"
-}
-
-equal() { # WHAT A B
-	[ "$2" = "$3" ] || fail "$1: $2, not $3"
-	echo "   $1: $2"
-}
-
-adds_up() { # NODE: what holds at any time
-	page "$1" >"$tmp/page"
-	at_once=$tmp/page
-	equal "$1: fetches, by source" "$(labelled "$1" fetches_by_source_total)" \
-		"$(M "$1" fetches_total)"
-	equal "$1: copies, here and ended" "$(M "$1" copies_total)" \
-		$(($(labelled "$1" copies_ended_total) + $(M "$1" objects) + \
-			$(M "$1" cached_objects)))
-	equal "$1: fetches that began at a look-up" \
-		"$(M "$1" prefetch_started_total)" \
-		$(($(M "$1" prefetch_useful_total) + $(M "$1" prefetch_wasted_total)))
-	equal "$1: opens, as many as the kernel asked for" \
-		$(($(opens "$1" local) + $(opens "$1" remote) + \
-			$(opens "$1" failed) + $(opens "$1" interrupted) + \
-			$(value "$1" kvpool_fuse_stale_opens_total))) \
-		"$(value "$1" 'kvpool_fuse_requests_total{op="open"}')"
-	[ "$(M "$1" evicted_unread_total)" -le \
-		"$(M "$1" 'copies_ended_total{cause="evicted"}')" ] ||
-		fail "$1: more evicted unread than evicted"
-	at_once=
-}
 
 start_master
 start_node a --store-size 64M
@@ -113,11 +67,7 @@ sync "$a/d"
 removed=$(($(M a 'copies_ended_total{cause="removed"}') + \
 	$(M b 'copies_ended_total{cause="removed"}')))
 [ $removed -gt 0 ] || fail "nothing was removed"
-settled() {
-	[ "$(M a pending_changes)" = 0 ] && [ "$(M b pending_changes)" = 0 ] &&
-		[ "$(M a unpublished_files)" = 0 ]
-}
-wait_until 10 settled
+for n in a b; do wait_until 10 at_rest $n; done
 for n in a b; do adds_up $n; done
 equal "b: look-ahead fetches" "$(M b prefetch_started_total)" 0
 
