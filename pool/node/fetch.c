@@ -85,8 +85,11 @@ static void fetch_free(struct node_fetch *f)
 	assert(!f->seal_fd);
 	pool_list_del(&f->link);
 	f->n->nfetches--;
-	if (f->kind == FETCH_PREFETCH)
+	if (f->kind == FETCH_PREFETCH) {
 		f->n->nprefetch--;
+		if (f->status)
+			pool_count(&f->n->c.prefetch_dropped);
+	}
 	free(f);
 }
 
@@ -113,8 +116,10 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	o->sum = f->sum;
 	o->verified = true;
 	o->prefetched = f->kind == FETCH_PREFETCH;
-	if (o->prefetched)
+	if (o->prefetched) {
+		pool_gauge_add(&n->c.prefetch_unread, 1);
 		node_object_look(o);
+	}
 	o->counted = f->kind == FETCH_REPLICA && !f->extra;
 	o->lent_fd = lent_fd;
 	if (lent_fd >= 0) {

@@ -45,6 +45,8 @@
  *   copies = objects and cached copies that are here + copies_evicted +
  *     copies_removed + copies_rewritten
  *   evicted_cache + evicted_last + evicted_alone <= copies_evicted
+ *   prefetched = prefetch_useful + prefetch_wasted + prefetch_dropped +
+ *     prefetch_unread, while none runs
  */
 struct node_counters {
 	struct pool_counter lookup_local, lookup_peer, lookup_misses;
@@ -56,7 +58,7 @@ struct node_counters {
 	struct pool_counter doubts, doubts_skipped, doubts_unfounded;
 	struct pool_counter doubts_reported, damaged;
 	struct pool_counter prefetched, prefetch_useful, prefetch_wasted;
-	struct pool_counter prefetch_skipped;
+	struct pool_counter prefetch_dropped, prefetch_skipped;
 	struct pool_counter published, same_content, stale_puts, unlinked;
 	struct pool_counter before_forgotten;
 	struct pool_counter put_bytes;
@@ -80,7 +82,7 @@ struct node_counters {
 	struct pool_gauge store_size, store_used, store_free, store_ready;
 	struct pool_gauge objects, object_bytes, cached, cached_bytes;
 	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
-	struct pool_gauge claimed, extras, fds;
+	struct pool_gauge claimed, extras, fds, prefetch_unread;
 	struct pool_gauge evictable, cut_off;
 	struct pool_gauge dirs, attr_bytes;
 	struct pool_counter walked;

@@ -149,8 +149,10 @@ static void end_copy(struct pool_node *n, struct node_object *o, bool evicted)
 	struct node_entry *e = o->entry;
 
 	assert(o->state == NODE_HELD && e && e->obj == o);
-	if (o->prefetched)
+	if (o->prefetched) {
+		pool_gauge_add(&n->c.prefetch_unread, -1);
 		pool_count(&n->c.prefetch_wasted);
+	}
 	pool_count(evicted ? &n->c.copies_evicted : &n->c.copies_removed);
 	if (evicted && !o->read)
 		pool_count(&n->c.evicted_unread);

@@ -54,8 +54,10 @@ static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 		e->holders[e->nholders++] = (uint16_t)m->holders[i];
 	if (e->fetch && e->fetch->gen == m->gen &&
 	    !node_fetch_ended(e->fetch)) {
-		if (e->fetch->kind == FETCH_PREFETCH)
+		if (e->fetch->kind == FETCH_PREFETCH) {
 			n->nprefetch--;
+			pool_count(&n->c.prefetch_dropped);
+		}
 		e->fetch->extra = extra && (e->fetch->kind != FETCH_REPLICA ||
 					    e->fetch->extra);
 		e->fetch->kind = FETCH_REPLICA;

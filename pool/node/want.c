@@ -156,6 +156,7 @@ void pool_node_used(struct pool_node *n, struct node_object *o)
 	o->read = true;
 	if (o->prefetched) {
 		o->prefetched = false;
+		pool_gauge_add(&n->c.prefetch_unread, -1);
 		pool_count(&n->c.prefetch_useful);
 	}
 	if (pool_evict_inserted(&o->ev))

@@ -13,6 +13,7 @@
 # modes: both
 # limit: 170
 . "$(dirname "$0")/../lib/lib.sh"
+. "$(dirname "$0")/../lib/lib_accounting.sh"
 . "$(dirname "$0")/../chaos/chaos_faults.sh"
 need_fuse
 need chaos jq curl ip tc setfattr
@@ -307,4 +308,9 @@ also_kill=()
 [ -z "${CHAOS_PLANT:-}" ] || fail "nothing was lost, or it was not noticed"
 cat "$tmp/chaos.out"
 all_alive || fail "not all nodes are alive"
+log "the figures of each node add up"
+for n in "${nodes[@]}"; do
+	wait_until 30 at_rest "$n"
+	adds_up "$n"
+done
 finish

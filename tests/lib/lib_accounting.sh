@@ -43,7 +43,8 @@ adds_up() { # NODE: what holds at any time
 			$(M "$1" cached_objects)))
 	equal "$1: fetches that began at a look-up" \
 		"$(M "$1" prefetch_started_total)" \
-		$(($(M "$1" prefetch_useful_total) + $(M "$1" prefetch_wasted_total)))
+		$(($(M "$1" prefetch_useful_total) + $(M "$1" prefetch_wasted_total) + \
+			$(M "$1" prefetch_dropped_total) + $(M "$1" prefetch_unread_objects)))
 	[ -z "${mount[$1]:-}" ] || opens_add_up "$1"
 	[ "$(M "$1" evicted_unread_total)" -le \
 		"$(M "$1" 'copies_ended_total{cause="evicted"}')" ] ||
