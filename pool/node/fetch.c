@@ -134,7 +134,10 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 			close(f->file.fd);
 		f->file.fd = -1;
 	}
-	pool_hist_add(&n->c.fetch, pool_now_ns() - f->start_ns);
+	pool_hist_add(lent_fd >= 0 ? &n->c.fetch_lent :
+		      f->linked	   ? &n->c.fetch_linked :
+				     &n->c.fetch_copied,
+		      pool_now_ns() - f->start_ns);
 	pool_count(&n->c.fetches);
 	pool_count(lent_fd >= 0 ? &n->c.fetched_lent :
 		   f->linked	? &n->c.fetched_linked :

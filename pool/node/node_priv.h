@@ -41,7 +41,8 @@
  * Figures that add up (tests/it/it_accounting.sh; of opens: fs/fs_priv.h):
  *
  *   look-ups = lookup_local + lookup_peer + lookup_misses
- *   fetches = fetched_copied + fetched_lent + fetched_linked
+ *   fetches = fetched_copied + fetched_lent + fetched_linked, which
+ *     fetch_copied, fetch_lent and fetch_linked have the times of
  *   copies = objects and cached copies that are here + copies_evicted +
  *     copies_removed + copies_rewritten
  *   evicted_cache + evicted_last + evicted_alone <= copies_evicted
@@ -87,7 +88,7 @@ struct node_counters {
 	struct pool_gauge dirs, attr_bytes;
 	struct pool_counter walked;
 	struct pool_gauge walked_max;
-	struct pool_hist put, fetch, publish;
+	struct pool_hist put, fetch_copied, fetch_lent, fetch_linked;
 };
 
 /* asked.c: what was looked up in one window of time */

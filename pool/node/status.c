@@ -277,6 +277,14 @@ static void on_print(void *arg)
 
 int node_metrics_register(struct pool_node *n)
 {
+	const struct {
+		struct pool_hist *hist;
+		const char *labels;
+	} fetches[] = {
+		{ &n->c.fetch_copied, "source=\"bytes\"" },
+		{ &n->c.fetch_lent, "source=\"descriptor\"" },
+		{ &n->c.fetch_linked, "source=\"link\"" },
+	};
 	char *base = (char *)&n->c;
 	size_t i;
 	int err = 0;
@@ -298,9 +306,10 @@ int node_metrics_register(struct pool_node *n)
 		err = pool_metrics_hist(n->metrics, &n->c.put,
 					"kvpool_node_put_seconds", NULL,
 					"From the last close to the seal");
-	if (!err)
-		err = pool_metrics_hist(n->metrics, &n->c.fetch,
-					"kvpool_node_get_seconds", NULL,
+	for (i = 0; !err && i < sizeof(fetches) / sizeof(fetches[0]); i++)
+		err = pool_metrics_hist(n->metrics, fetches[i].hist,
+					"kvpool_node_get_seconds",
+					fetches[i].labels,
 					"Fetching an object from another node");
 	if (!err)
 		err = node_asked_open(n);

@@ -38,6 +38,8 @@ adds_up() { # NODE: what holds at any time
 	at_once=$tmp/page
 	equal "$1: fetches, by source" "$(labelled "$1" fetches_by_source_total)" \
 		"$(M "$1" fetches_total)"
+	equal "$1: fetches, by the times they took" "$(labelled "$1" get_seconds_count)" \
+		"$(M "$1" fetches_total)"
 	equal "$1: copies, here and ended" "$(M "$1" copies_total)" \
 		$(($(labelled "$1" copies_ended_total) + $(M "$1" objects) + \
 			$(M "$1" cached_objects)))
