@@ -62,7 +62,7 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 	f->mode = attrs.mode;
 	f->uid = attrs.uid;
 	f->gid = attrs.gid;
-	f->mtime_ns = attrs.mtime_ns;
+	master_file_set_mtime(&it->m->map, f, attrs.mtime_ns);
 	f->attr_gen = it->meta->attr_gen;
 	if (given)
 		(void)master_map_disown(&it->m->map, f, was, it->wall_ns);

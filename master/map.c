@@ -11,6 +11,8 @@
 #include "pool/base/clock.h"
 #include "pool/model/root.h"
 
+#define NS 1000000000ull
+
 int master_map_init(struct master_map *m, uint64_t tombs_max,
 		    uint64_t ghosts_max)
 {
@@ -564,6 +566,19 @@ struct master_dir *master_map_dir(struct master_map *m, const char *path,
 	return e && e->is_dir ? master_entry_dir(e) : NULL;
 }
 
+/* The sums that e counts in: those of the directory of the root above it. */
+static struct master_top *top_of(struct master_map *m,
+				 const struct pool_entry *e)
+{
+	const struct pool_dir *d = e->parent;
+
+	if (!d->e.parent)
+		return &m->tops.list[MASTER_TOP_ROOT];
+	while (d->e.parent->e.parent)
+		d = d->e.parent;
+	return &m->tops.list[((const struct master_dir *)d)->top];
+}
+
 struct adding {
 	struct master_map *map;
 	const struct master_attrs *attrs;
@@ -604,6 +619,8 @@ static void on_add(struct pool_entry *e, void *arg)
 		d->payer = d->uid;
 		pool_quota_add(&m->quota, d->payer, 1, 0);
 		m->ndirs++;
+		if (e->parent == m->tree.root)
+			d->top = master_tops_add(&m->tops, e);
 		master_feed_touch(&m->feed, &d->item);
 	} else {
 		struct master_file *f = master_entry_file(e);
@@ -613,9 +630,10 @@ static void on_add(struct pool_entry *e, void *arg)
 		f->mode = a->attrs->mode;
 		f->uid = a->attrs->uid;
 		f->gid = a->attrs->gid;
-		f->mtime_ns = a->attrs->mtime_ns;
 		f->pin = POOL_PIN_NONE;
 		m->nfiles++;
+		top_of(m, e)->files++;
+		master_file_set_mtime(m, f, a->attrs->mtime_ns);
 		m->pinned[POOL_PIN_NONE]++;
 		m->endangered[MASTER_SAFE]++;
 	}
@@ -683,7 +701,15 @@ void master_file_set_size(struct master_map *m, struct master_file *f,
 			  uint64_t size)
 {
 	m->bytes += size - f->size;
+	top_of(m, &f->e)->bytes += size - f->size;
 	f->size = size;
+}
+
+void master_file_set_mtime(struct master_map *m, struct master_file *f,
+			   uint64_t ns)
+{
+	top_of(m, &f->e)->mtimes_s += ns / NS - f->mtime_ns / NS;
+	f->mtime_ns = ns;
 }
 
 void master_file_set_pin(struct master_map *m, struct master_file *f,
@@ -719,7 +745,9 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 		gen = f->gen - 1;
 	m->nremade -= f->was_deleted;
 	m->nfiles--;
-	m->bytes -= f->size;
+	master_file_set_size(m, f, 0);
+	master_file_set_mtime(m, f, 0);
+	top_of(m, &f->e)->files--;
 	m->pinned[f->pin]--;
 	m->endangered[f->danger]--;
 	/* Not after master_feed_remove: the next item that is touched then must
@@ -772,6 +800,8 @@ int master_map_remove_dir(struct master_map *m, struct master_dir *d,
 	g->is_dir = 1;
 	pool_quota_sub(&m->quota, d->payer, 1, 0);
 	m->ndirs--;
+	if (d->d.e.parent == m->tree.root)
+		master_tops_remove(&m->tops, d->top);
 	master_feed_remove(&m->feed, &d->item);
 	free_entry_parts(&d->d.e, NULL);
 	/* A tombstone keeps the time at which the file was deleted. */
@@ -833,6 +863,34 @@ static void check_graves(const struct master_map *m,
 	assert(n == 0 && bytes == 0);
 }
 
+static void check_tops(struct master_map *m)
+{
+	struct master_tops got = { .n = 0 };
+	struct pool_list *it, *tmp;
+	struct master_top *t;
+
+	pool_list_each(it, tmp, &m->feed.items) {
+		struct master_item *i =
+			pool_list_entry(it, struct master_item, link);
+		struct master_file *f = master_item_file(i);
+
+		if (i->kind != MASTER_FILE)
+			continue;
+		t = &got.list[top_of(m, &f->e) - m->tops.list];
+		t->files++;
+		t->bytes += f->size;
+		t->mtimes_s += f->mtime_ns / NS;
+	}
+	for (unsigned int i = 0; i < MASTER_TOPS_MAX; i++) {
+		t = &m->tops.list[i];
+		got.n += t->dir != NULL;
+		assert(t->files == got.list[i].files);
+		assert(t->bytes == got.list[i].bytes);
+		assert(t->mtimes_s == got.list[i].mtimes_s);
+	}
+	assert(got.n == m->tops.n);
+}
+
 void master_map_check(struct master_map *m)
 {
 	uint64_t last = 0, files = 0, dirs = 0, bytes = 0, below = 0;
@@ -855,6 +913,7 @@ void master_map_check(struct master_map *m)
 	}
 	assert(below == m->nbelow);
 	assert(files == m->nfiles && dirs == m->ndirs && bytes == m->bytes);
+	check_tops(m);
 	assert(m->graves.count + m->formers.count == m->ntombs + m->nghosts);
 	check_graves(m, &m->tombs, m->ntombs, m->tomb_bytes);
 	check_graves(m, &m->ghosts, m->nghosts, m->ghost_bytes);

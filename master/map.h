@@ -62,6 +62,7 @@
 
 #include "master/feed.h"
 #include "master/owners.h"
+#include "master/tops.h"
 #include "pool/base/hash.h"
 #include "pool/model/quota.h"
 #include "pool/model/rules.h"
@@ -155,6 +156,7 @@ struct master_dir {
 	struct master_grave *file;
 	/* the root: attributes set by a user (pool/model/root.h) */
 	uint16_t set;
+	uint16_t top; /* of the root: its number in map.tops; else unused */
 };
 
 struct master_grave {
@@ -211,6 +213,7 @@ struct master_map {
 	uint64_t endangered[MASTER_DANGERS]; /* files by danger */
 	uint64_t tombs_max, ghosts_max;
 	struct pool_quota quota; /* of directories and xattrs */
+	struct master_tops tops; /* sums by directory of the root */
 	/* Called before a tombstone is forgotten; may be NULL. */
 	void (*forgetting)(void *arg, const struct master_grave *g);
 	/* Called when a grave of a former owner is added or covers more
@@ -286,6 +289,9 @@ void master_map_touch_file(struct master_map *m, struct master_file *f);
 void master_map_touch_dir(struct master_map *m, struct master_dir *d);
 void master_file_set_size(struct master_map *m, struct master_file *f,
 			  uint64_t size);
+/* Set the mtime, and the sums that it counts in. */
+void master_file_set_mtime(struct master_map *m, struct master_file *f,
+			   uint64_t ns);
 /* Count the file under another effective pin. */
 void master_file_set_pin(struct master_map *m, struct master_file *f,
 			 enum pool_pin pin);

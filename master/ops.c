@@ -290,7 +290,7 @@ static int replace_version(struct op *op, struct master_file *f,
 	f->mode = attrs.mode;
 	f->uid = attrs.uid;
 	f->gid = attrs.gid;
-	f->mtime_ns = attrs.mtime_ns;
+	master_file_set_mtime(&op->m->map, f, attrs.mtime_ns);
 	master_account_replaced(&op->m->map, f, was, f->gen, publisher(op),
 				op->wall_ns);
 	f->gen = master_next_gen(op->m);
@@ -377,7 +377,8 @@ static int op_publish(struct op *op)
 	if (f && same_content(op, f, xattrs) && add_holder(op, f)) {
 		pool_xattrs_free(xattrs);
 		if (op->meta->mtime_ns > f->mtime_ns)
-			f->mtime_ns = op->meta->mtime_ns;
+			master_file_set_mtime(&op->m->map, f,
+					      op->meta->mtime_ns);
 		finish_publish(op, f);
 		return 0;
 	}
@@ -767,6 +768,7 @@ static int setattr_done(struct op *op, const struct master_file *f)
 static int setattr_file(struct op *op, struct master_file *f)
 {
 	int err = setattr_done(op, f);
+	uint64_t mtime_ns = f->mtime_ns;
 	uint32_t was = f->uid;
 
 	if (err < 0)
@@ -778,7 +780,8 @@ static int setattr_file(struct op *op, struct master_file *f)
 		master_map_touch_file(&op->m->map, f);
 		return err;
 	}
-	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
+	set_attrs(op, &f->mode, &f->uid, &f->gid, &mtime_ns);
+	master_file_set_mtime(&op->m->map, f, mtime_ns);
 	(void)master_map_disown(&op->m->map, f, was, op->wall_ns);
 	master_map_account(&op->m->map, &f->e);
 	f->attr_gen = master_next_gen(op->m);
