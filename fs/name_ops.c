@@ -62,7 +62,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	e = pool_node_lookup(fs->node, dir, name, len);
 	pool_node_looked_up(fs->node, e);
 	if (!e || !e->is_dir)
-		pool_node_asked(fs->node, dir, name, len);
+		pool_node_asked(fs->node, dir, name, len, e != NULL);
 	if (!e) {
 		fs_stale_cancel(fs, (uint32_t)fuse_req_ctx(req)->pid);
 		reply_missing(req, fs, dir, name, len);

@@ -24,6 +24,7 @@
  *   recover.c    starting a master whose state was lost
  *   session.c    one node's connection: joining, dispatch
  *   server.c     open, close, ticks, readiness
+ *   asked.c      what the nodes' mounts asked for
  *   pages.c      JSON; stats.c: metrics
  *
  * Thread: loop, for everything here.
@@ -76,6 +77,7 @@ struct master {
 	void *acting_arg;
 	struct pool_metrics *metrics; /* borrows, or NULL */
 	uint64_t epoch, gen_seq;
+	uint64_t asked_seed; /* of the nodes' sketches (asked.c); 0: none yet */
 	bool recovers;		   /* it may raise the epoch: recover.c */
 	uint64_t recover_until_ms; /* end of collecting epochs; 0: ended */
 	uint64_t recover_seen;	   /* highest epoch reported by nodes */

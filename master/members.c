@@ -17,12 +17,19 @@ void master_members_init(struct master_members *ms)
 	memset(ms, 0, sizeof(*ms));
 }
 
+static void free_parts(struct master_member *mb)
+{
+	free(mb->answers.list);
+	if (mb->asked)
+		kvpool__asked__free_unpacked(mb->asked, NULL);
+}
+
 void master_members_fini(struct master_members *ms)
 {
 	unsigned int i;
 
 	for (i = 0; i < ms->n; i++) {
-		free(ms->by_index[i]->answers.list);
+		free_parts(ms->by_index[i]);
 		free(ms->by_index[i]);
 	}
 	ms->n = 0;
@@ -88,7 +95,7 @@ int master_members_make(struct master_members *ms,
 			return -ENOSPC;
 		index = mb->index;
 		phase = mb->phase;
-		free(mb->answers.list);
+		free_parts(mb);
 		memset(mb, 0, sizeof(*mb));
 		mb->index = index;
 		mb->phase = phase;

@@ -131,6 +131,7 @@ struct master_member {
 	bool figures_unsent; /* figures have changed; sent in the next round */
 	struct master_drain drain;
 	struct master_answers answers;
+	Kvpool__Asked *asked; /* owns; its last report (asked.c), or NULL */
 };
 
 struct master_members {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "master/asked.h"
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/model/pages.h"
@@ -45,7 +46,8 @@ json_t *master_status_json(struct master *m)
 
 	master_members_totals(&m->members, &t);
 	return json_pack(
-		"{so sb si si so so so so so so so so so so si si sb so so}",
+		"{so sb si si so so so so so so so so so so si si sb so so so "
+		"so}",
 		"epoch", u64(m->epoch), "ready", m->ready, "nodes",
 		(int)t.nodes, "nodes_alive", (int)t.alive, "keys",
 		u64(m->map.nfiles), "directories", u64(m->map.ndirs), "bytes",
@@ -58,7 +60,8 @@ json_t *master_status_json(struct master *m)
 		"pending_replications",
 		(int)(m->repair.nwaiting + m->repair.nordered),
 		"unmet_replications", m->repair.unmet, "uptime_ms",
-		u64(pool_now_ms() - m->start_ms), "repair", repair_json(m));
+		u64(pool_now_ms() - m->start_ms), "repair", repair_json(m),
+		"asked", master_asked_json(m), "events", u64(m->events.next));
 }
 
 static void to_hex(const uint8_t *p, size_t len, char *out)

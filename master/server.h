@@ -101,6 +101,10 @@ int master_objects_json(struct master *m, const char *prefix,
 			const char *token, unsigned int limit,
 			json_t **ret_json);
 
+/* {"directories": [{"name", "objects", "bytes", "age_seconds": the mean,
+ * "lookups", "hits": of the last hour}...]}: those of the root, at most 254.
+ * Name "": files in the root itself; null: all other directories. */
+json_t *master_directories_json(struct master *m);
 /* What happened, as master_events_json. */
 json_t *master_happened_json(struct master *m, uint64_t since,
 			     unsigned int limit);

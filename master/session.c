@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "master/asked.h"
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
@@ -267,10 +268,11 @@ void master_session_beat(struct master_session *s)
 	Kvpool__Heartbeat msg = KVPOOL__HEARTBEAT__INIT;
 
 	msg.epoch = s->m->epoch;
+	msg.asked_seed = s->m->asked_seed;
 	master_session_send(s, POOL_MSG_HEARTBEAT, 0, &msg.base);
 }
 
-static void on_heartbeat(struct master_session *s, const Kvpool__Heartbeat *hb)
+static void on_heartbeat(struct master_session *s, Kvpool__Heartbeat *hb)
 {
 	struct master *m = s->m;
 
@@ -279,6 +281,7 @@ static void on_heartbeat(struct master_session *s, const Kvpool__Heartbeat *hb)
 					   "heartbeat of another epoch");
 	if (hb->node)
 		master_repair_figures(m, s->member, hb->node);
+	master_on_asked(s, hb);
 	master_on_heat(s, hb);
 	if (s->ended)
 		return;
@@ -316,7 +319,7 @@ static void bad_payload(struct master_session *s, uint16_t type,
 }
 
 static void dispatch(struct master_session *s, const struct pool_frame *f,
-		     const void *msg)
+		     void *msg)
 {
 	if (s->member)
 		s->member->heard_ms = pool_now_ms();

@@ -3,6 +3,7 @@
  */
 #include <stdio.h>
 
+#include "master/asked.h"
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
@@ -291,6 +292,42 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 	return err;
 }
 
+static int register_windows(struct master_stats *st, struct pool_metrics *pm)
+{
+	static const char *const labels[POOL_ASKED_WINDOWS] = {
+		"window=\"15m\"", "window=\"1h\"", "window=\"24h\""
+	};
+	int err = 0;
+
+	for (unsigned int i = 0; i < POOL_ASKED_WINDOWS && !err; i++) {
+		struct master_window_gauges *w = &st->asked[i];
+
+		err = pool_metrics_gauge(
+			pm, &w->lookups, "kvpool_master_window_lookups",
+			labels[i],
+			"Look-ups of files by the pool's mounts in the "
+			"window.");
+		if (!err)
+			err = pool_metrics_gauge(
+				pm, &w->hits, "kvpool_master_window_hits",
+				labels[i],
+				"Those of these look-ups that found a file.");
+		if (!err)
+			err = pool_metrics_gauge(
+				pm, &w->best_hits,
+				"kvpool_master_window_best_hits", labels[i],
+				"Those that could have, had nothing been "
+				"evicted (estimate).");
+		if (!err)
+			err = pool_metrics_gauge(
+				pm, &w->names, "kvpool_master_window_names",
+				labels[i],
+				"Different names among these look-ups "
+				"(estimate).");
+	}
+	return err;
+}
+
 static void set(struct pool_gauge *g, uint64_t v)
 {
 	pool_gauge_set(g, (int64_t)v);
@@ -317,6 +354,19 @@ static void set_repair(struct master *m, struct master_stats *st)
 	set(&st->draining, m->members.ndraining);
 }
 
+static void set_windows(struct master *m, struct master_stats *st)
+{
+	struct pool_seen s[POOL_ASKED_WINDOWS];
+
+	master_asked_totals(m, s);
+	for (unsigned int i = 0; i < POOL_ASKED_WINDOWS; i++) {
+		set(&st->asked[i].lookups, s[i].seen);
+		set(&st->asked[i].hits, s[i].hits);
+		set(&st->asked[i].best_hits, pool_seen_best(&s[i]));
+		set(&st->asked[i].names, s[i].keys);
+	}
+}
+
 static void on_print(void *arg)
 {
 	struct master *m = arg;
@@ -341,6 +391,7 @@ static void on_print(void *arg)
 	set(&st->needs, m->repair.nwaiting + m->repair.nordered);
 	set(&st->unmet, m->repair.unmet);
 	set_repair(m, st);
+	set_windows(m, st);
 	set(&st->soft, m->map.pinned[POOL_PIN_SOFT]);
 	set(&st->hard, m->map.pinned[POOL_PIN_HARD]);
 	set(&st->ready, m->ready);
@@ -358,6 +409,8 @@ int master_stats_register(struct master *m, struct pool_metrics *metrics)
 
 	if (!err)
 		err = register_gauges(&m->stats, metrics);
+	if (!err)
+		err = register_windows(&m->stats, metrics);
 	if (!err)
 		err = pool_metrics_on_print(metrics, on_print, m);
 	return err;

@@ -68,6 +68,9 @@ struct master_stats {
 	struct pool_counter requests[POOL_MSG_MAX];
 	struct pool_counter graves_forgotten, holders_full;
 	struct pool_hist sync;
+	struct master_window_gauges {
+		struct pool_gauge lookups, hits, best_hits, names;
+	} asked[POOL_ASKED_WINDOWS];
 	struct pool_gauge keys, dirs, attr_bytes, bytes, tombs, grave_bytes;
 	struct pool_gauge nodes, nodes_alive, capacity, used, evictable,
 		sessions, session_bytes, subscribers, needs, unmet, soft,

@@ -160,6 +160,29 @@ static unsigned int master_problems(const json_t *s, FILE *out)
 	return n;
 }
 
+/* The hits of look-ups, beside those of a pool that evicts nothing. Nothing of
+ * those who do not tell. */
+static void print_asked(const json_t *asked, FILE *out)
+{
+	static const char *const windows[] = { "15m", "1h", "24h" };
+	const char *sep = "hits     ";
+
+	for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+		const json_t *w = json_object_get(asked, windows[i]);
+		long long lookups = figure(w, "lookups");
+
+		if (lookups <= 0 || !json_is_integer(json_object_get(
+					    w, "best_hits")))
+			continue;
+		fprintf(out, "%s%.0f of at best %.0f %% (%s)", sep,
+			percent(figure(w, "hits"), lookups),
+			percent(figure(w, "best_hits"), lookups), windows[i]);
+		sep = ", ";
+	}
+	if (sep[0] == ',')
+		fprintf(out, "\n");
+}
+
 static void print_master(const json_t *s, FILE *out)
 {
 	char bytes[32];
@@ -172,6 +195,7 @@ static void print_master(const json_t *s, FILE *out)
 		pool_format_size((uint64_t)figure(s, "bytes"), bytes,
 				 sizeof(bytes)),
 		figure(s, "directories"));
+	print_asked(json_object_get(s, "asked"), out);
 	print_repair(json_object_get(s, "repair"), out);
 }
 
@@ -207,27 +231,6 @@ static unsigned int node_problems(const json_t *s, FILE *out)
 		fprintf(out, "problem: data passes through the daemon; "
 			     "passthrough needs root and Linux 6.9\n");
 	return n;
-}
-
-/* Nothing of nodes that do not tell. */
-static void print_asked(const json_t *asked, FILE *out)
-{
-	static const char *const windows[] = { "15m", "1h", "24h" };
-	const char *sep = "names asked before: ";
-
-	for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
-		const json_t *w = json_object_get(asked, windows[i]);
-		long long lookups = figure(w, "lookups");
-
-		if (lookups <= 0)
-			continue;
-		fprintf(out, "%s%.0f %% (%s)", sep,
-			percent(lookups - figure(w, "names"), lookups),
-			windows[i]);
-		sep = ", ";
-	}
-	if (sep[0] == ',')
-		fprintf(out, "\n");
 }
 
 static void print_node(const json_t *s, FILE *out)

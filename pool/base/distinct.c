@@ -5,6 +5,8 @@
 /* Registers hold 0 (nothing seen) to RANK_MAX: the position of the first 1 in
  * the bits of a hash that do not select the register. */
 #define RANK_MAX (64 - POOL_DISTINCT_BITS + 1)
+#define FOLDS (POOL_DISTINCT_BITS - POOL_FOLDED_BITS)
+#define FOLDED_RANK_MAX (RANK_MAX + FOLDS)
 
 /* ---- sketch ---- */
 
@@ -41,33 +43,81 @@ static double sigma(double x)
 	return z;
 }
 
-uint64_t pool_distinct_count(const struct pool_distinct *d)
+/* Of 2^bits registers. */
+static uint64_t estimate(const uint8_t *registers, unsigned int bits)
 {
-	const double m = POOL_DISTINCT_REGISTERS;
+	const unsigned int n = 1u << bits, rank_max = 64 - bits + 1;
+	const double m = n;
 	const double alpha = 0.7213475204444817; /* 1 / (2 ln 2) */
-	uint32_t with[RANK_MAX + 1] = { 0 };
+	uint32_t with[FOLDED_RANK_MAX + 1] = { 0 };
 	double z;
 
-	for (unsigned int i = 0; i < POOL_DISTINCT_REGISTERS; i++)
-		with[d->max[i]]++;
-	if (with[0] == POOL_DISTINCT_REGISTERS)
+	for (unsigned int i = 0; i < n; i++)
+		with[registers[i]]++;
+	if (with[0] == n)
 		return 0;
 	/* Ertl's tau() of the last is left out: below 2^50 keys it is 0. */
-	z = with[RANK_MAX];
-	for (unsigned int k = RANK_MAX - 1; k >= 1; k--)
+	z = with[rank_max];
+	for (unsigned int k = rank_max - 1; k >= 1; k--)
 		z = (z + with[k]) / 2;
 	z += m * sigma(with[0] / m);
 	return (uint64_t)(alpha * m * m / z + 0.5);
 }
 
+uint64_t pool_distinct_count(const struct pool_distinct *d)
+{
+	return estimate(d->max, POOL_DISTINCT_BITS);
+}
+
+/* ---- folded ---- */
+
+/* The last bits that select a register become the first of those that its rank
+ * is of. */
+static void fold(const struct pool_distinct *d,
+		 uint8_t ret_folded[POOL_FOLDED_SIZE])
+{
+	memset(ret_folded, 0, POOL_FOLDED_SIZE);
+	for (unsigned int i = 0; i < POOL_DISTINCT_REGISTERS; i++) {
+		unsigned int low = i & ((1u << FOLDS) - 1);
+		unsigned int rank = low ? (unsigned int)__builtin_clz(low) -
+						  (32 - FOLDS) + 1 :
+					  d->max[i] + (unsigned int)FOLDS;
+		uint8_t *max = &ret_folded[i >> FOLDS];
+
+		if (d->max[i] && rank > *max)
+			*max = (uint8_t)rank;
+	}
+}
+
+bool pool_folded_check(const uint8_t *folded, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (folded[i] > FOLDED_RANK_MAX)
+			return false;
+	return len == POOL_FOLDED_SIZE;
+}
+
+void pool_folded_merge(uint8_t folded[POOL_FOLDED_SIZE],
+		       const uint8_t from[POOL_FOLDED_SIZE])
+{
+	for (unsigned int i = 0; i < POOL_FOLDED_SIZE; i++)
+		folded[i] = from[i] > folded[i] ? from[i] : folded[i];
+}
+
+uint64_t pool_folded_count(const uint8_t folded[POOL_FOLDED_SIZE])
+{
+	return estimate(folded, POOL_FOLDED_BITS);
+}
+
 /* ---- window ---- */
 
-void pool_window_add(struct pool_window *w, uint64_t hash)
+void pool_window_add(struct pool_window *w, uint64_t hash, bool hit)
 {
 	unsigned int i = (unsigned int)(w->part % POOL_WINDOW_PARTS);
 
 	pool_distinct_add(&w->keys[i], hash);
 	w->seen[i]++;
+	w->hits[i] += hit;
 }
 
 void pool_window_turn(struct pool_window *w, uint64_t now_ms)
@@ -81,23 +131,46 @@ void pool_window_turn(struct pool_window *w, uint64_t now_ms)
 	for (; steps > 0; steps--) {
 		i = (unsigned int)((part - steps + 1) % POOL_WINDOW_PARTS);
 		memset(&w->keys[i], 0, sizeof(w->keys[i]));
-		w->seen[i] = 0;
+		w->seen[i] = w->hits[i] = 0;
 	}
 	if (part > w->part)
 		w->part = part;
 }
 
-void pool_window_count(const struct pool_window *w, uint64_t *ret_seen,
-		       uint64_t *ret_keys)
+static void merge_parts(const struct pool_window *w, struct pool_distinct *ret)
 {
-	struct pool_distinct all = w->keys[0];
-	uint64_t seen = w->seen[0], keys;
+	*ret = w->keys[0];
+	for (unsigned int i = 1; i < POOL_WINDOW_PARTS; i++)
+		pool_distinct_merge(ret, &w->keys[i]);
+}
 
-	for (unsigned int i = 1; i < POOL_WINDOW_PARTS; i++) {
-		pool_distinct_merge(&all, &w->keys[i]);
-		seen += w->seen[i];
+void pool_window_count(const struct pool_window *w, struct pool_seen *ret)
+{
+	struct pool_distinct all;
+	uint64_t keys;
+
+	memset(ret, 0, sizeof(*ret));
+	for (unsigned int i = 0; i < POOL_WINDOW_PARTS; i++) {
+		ret->seen += w->seen[i];
+		ret->hits += w->hits[i];
 	}
+	merge_parts(w, &all);
 	keys = pool_distinct_count(&all);
-	*ret_seen = seen;
-	*ret_keys = keys < seen ? keys : seen;
+	ret->keys = keys < ret->seen ? keys : ret->seen;
+}
+
+void pool_window_fold(const struct pool_window *w,
+		      uint8_t ret_folded[POOL_FOLDED_SIZE])
+{
+	struct pool_distinct all;
+
+	merge_parts(w, &all);
+	fold(&all, ret_folded);
+}
+
+uint64_t pool_seen_best(const struct pool_seen *s)
+{
+	uint64_t again = s->seen - s->keys;
+
+	return again > s->hits ? again : s->hits;
 }

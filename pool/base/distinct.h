@@ -7,6 +7,9 @@
  * times. It depends on the number of distinct keys alone, not on how often each
  * is seen.
  *
+ * A folded sketch is a sketch of fewer registers, a byte each, for the network:
+ * its standard error is 1.6 %.
+ *
  * A window is a ring of sketches, each for a part of the window's time. The
  * oldest is emptied for what comes next, so that a window covers between
  * (parts - 1) / parts of its time and the whole.
@@ -17,6 +20,8 @@
 #ifndef POOL_BASE_DISTINCT_H
 #define POOL_BASE_DISTINCT_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define POOL_DISTINCT_BITS 14
@@ -36,6 +41,15 @@ void pool_distinct_merge(struct pool_distinct *d,
 /* The estimate. 0 is exact. */
 uint64_t pool_distinct_count(const struct pool_distinct *d);
 
+#define POOL_FOLDED_BITS 12
+#define POOL_FOLDED_SIZE (1u << POOL_FOLDED_BITS)
+
+/* May these bytes be a folded sketch? Others must not be counted. */
+bool pool_folded_check(const uint8_t *folded, size_t len);
+void pool_folded_merge(uint8_t folded[POOL_FOLDED_SIZE],
+		       const uint8_t from[POOL_FOLDED_SIZE]);
+uint64_t pool_folded_count(const uint8_t folded[POOL_FOLDED_SIZE]);
+
 #define POOL_WINDOW_PARTS 5
 
 /* All zero but for span_ms: empty. */
@@ -43,17 +57,26 @@ struct pool_window {
 	uint64_t span_ms; /* of the whole window; >= POOL_WINDOW_PARTS */
 	uint64_t part;	  /* private: number of the current part since time 0 */
 	struct pool_distinct keys[POOL_WINDOW_PARTS];
-	uint64_t seen[POOL_WINDOW_PARTS];
+	uint64_t seen[POOL_WINDOW_PARTS], hits[POOL_WINDOW_PARTS];
 };
 
-/* A key was seen at the time of the last pool_window_turn. */
-void pool_window_add(struct pool_window *w, uint64_t hash);
+struct pool_seen {
+	uint64_t seen; /* how often any key was seen */
+	uint64_t hits; /* of these */
+	uint64_t keys; /* an estimate of how many keys, at most `seen` */
+};
+
+/* A key was seen, as a hit or not, at the time of the last pool_window_turn. */
+void pool_window_add(struct pool_window *w, uint64_t hash, bool hit);
 /* It is now_ms: forget what is older than the window. A clock that goes back
  * changes nothing. */
 void pool_window_turn(struct pool_window *w, uint64_t now_ms);
-/* In the window: how often any key was seen, and an estimate of how many keys,
- * which is at most that. */
-void pool_window_count(const struct pool_window *w, uint64_t *ret_seen,
-		       uint64_t *ret_keys);
+void pool_window_count(const struct pool_window *w, struct pool_seen *ret);
+/* The keys of the whole window. */
+void pool_window_fold(const struct pool_window *w,
+		      uint8_t ret_folded[POOL_FOLDED_SIZE]);
+/* How often a key could have been a hit, had nothing been evicted: at least
+ * whenever it had been seen before in the window. */
+uint64_t pool_seen_best(const struct pool_seen *s);
 
 #endif

@@ -37,6 +37,8 @@
 #define POOL_PAYLOAD_MAX (4u << 20)
 #define POOL_BULK_MAX (1ull << 40)    /* bytes of bulk in one frame */
 #define POOL_BATCH_MAX 1024	      /* items in one message */
+#define POOL_ASKED_WINDOWS 3
+#define POOL_ASKED_DIRS 64
 #define POOL_OPS_QUANTUM 256 /* changes of a node in one OPS; then the node may
 				have to wait (master/members.h) */
 /* Senders of batches start a new message beyond this payload size (a path alone

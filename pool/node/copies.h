@@ -33,12 +33,24 @@ void node_heat_cut_off(struct pool_node *n);
 
 /* ---- asked.c: what could have been hit ---- */
 
+/* A report for the master; it borrows from n. */
+struct node_asked_report {
+	Kvpool__Asked msg;
+	Kvpool__AskedWindow windows[POOL_ASKED_WINDOWS];
+	Kvpool__AskedWindow *window_list[POOL_ASKED_WINDOWS];
+	Kvpool__AskedDir dirs[POOL_ASKED_DIRS], *dir_list[POOL_ASKED_DIRS];
+	uint8_t names[POOL_ASKED_WINDOWS][POOL_FOLDED_SIZE];
+};
+
 /* Registers the metrics. 0 or -ENOMEM. */
 int node_asked_open(struct pool_node *n);
 void node_asked_tick(struct pool_node *n, uint64_t now);
 void node_asked_gauges(struct pool_node *n);
 /* As of the last node_asked_gauges. New, or NULL: ENOMEM. */
 json_t *node_asked_json(const struct pool_node *n);
+void node_asked_report(struct pool_node *n, struct node_asked_report *ret);
+/* The seed of the pool's sketches. Another than before empties the windows. */
+void node_asked_seed(struct pool_node *n, uint64_t seed);
 
 /* ---- fetch*.c: remote objects made local (inside: fetch.h) ---- */
 

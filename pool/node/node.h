@@ -308,9 +308,9 @@ void *pool_node_inode(const struct pool_entry *e);
 void pool_node_set_inode(struct pool_entry *e, void *inode);
 
 /* An engine looked up a name in dir, which may have no such name, to read its
- * file. The windows of time in the status count it. */
+ * file. The windows of time in the status count it. hit: dir has the name. */
 void pool_node_asked(struct pool_node *n, const struct node_dirent *dir,
-		     const char *name, size_t len);
+		     const char *name, size_t len, bool hit);
 /* The visible entry of a name, or NULL. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,

@@ -92,10 +92,19 @@ struct node_counters {
 };
 
 /* asked.c: what was looked up in one window of time */
-#define NODE_WINDOWS 3
 struct node_asked {
 	struct pool_window window;
-	struct pool_gauge lookups, names; /* set by node_asked_gauges */
+	/* set by node_asked_gauges */
+	struct pool_gauge lookups, hits, best_hits, names;
+};
+
+/* ... and in the last hour below one directory of the root */
+struct node_asked_dir {
+	uint8_t name_len; /* 0: files in the root itself */
+	char name[POOL_NAME_MAX];
+	uint64_t last; /* part (of the window) of the last look-up */
+	uint64_t part[POOL_WINDOW_PARTS]; /* that seen[i], hits[i] are of */
+	uint64_t seen[POOL_WINDOW_PARTS], hits[POOL_WINDOW_PARTS];
 };
 
 struct pool_node {
@@ -107,7 +116,12 @@ struct pool_node {
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_metrics *metrics;
 	struct node_counters c;
-	struct node_asked asked[NODE_WINDOWS];
+	struct node_asked asked[POOL_ASKED_WINDOWS];
+	uint64_t asked_seed; /* of its sketches; the master may set another */
+	/* The first is for all that find no place. */
+	struct node_asked_dir asked_dirs[POOL_ASKED_DIRS];
+	uint64_t asked_cookies[POOL_ASKED_DIRS]; /* of their pool_entry */
+	unsigned int nasked_dirs; /* with the first; 0: no look-up yet */
 
 	const struct pool_node_ops *ops;
 	void *ops_arg;

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #define REFUSED_LOG_MS 60000
+#define ASKED_BEATS 20 /* from one report of look-ups to the next: 10 periods */
 #define RENEW_RETRY_MS 10000 /* after a new connection failed */
 #define RESYNC_MIN_MS 1000u
 #define RESYNC_MAX_MS 60000u
@@ -55,11 +56,16 @@ static void send_join(struct pool_node *n)
 static void send_heartbeat(struct pool_node *n)
 {
 	Kvpool__Heartbeat hb = KVPOOL__HEARTBEAT__INIT;
+	struct node_asked_report asked;
 	Kvpool__NodeInfo info;
 
 	node_session_info(n, &info);
 	hb.epoch = n->epoch;
 	hb.node = &info;
+	if (n->opts.mount && n->session->beats++ % ASKED_BEATS == 0) {
+		node_asked_report(n, &asked);
+		hb.asked = &asked.msg;
+	}
 	(void)node_session_send_any(n, POOL_MSG_HEARTBEAT, 0, &hb.base);
 }
 
@@ -289,6 +295,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	node_stage_begins(n);
 	n->feed_begun = false;
 	s->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
+	s->beats = 0;
 	begin_inventory(n);
 }
 
@@ -363,8 +370,8 @@ static void h_error(struct pool_node *n, const ProtobufCMessage *m)
 }
 static void h_heartbeat(struct pool_node *n, const ProtobufCMessage *m)
 {
-	(void)n;
-	(void)m; /* its arrival resets the connection's idle timeout */
+	/* Its arrival resets the connection's idle timeout. */
+	node_asked_seed(n, ((const Kvpool__Heartbeat *)m)->asked_seed);
 }
 
 /* Messages from the master, by type. */

@@ -31,6 +31,7 @@ struct node_session {
 	uint64_t joining_ms;		 /* JOINING: since when */
 	bool standby;			 /* the peer answered as a standby */
 	uint64_t beat_ms, heartbeat_ms;
+	unsigned int beats; /* sent in this session */
 	bool logged; /* the current failure has been logged */
 	int refused; /* status of the last refusal that was logged */
 	uint64_t refused_logged_ms;

@@ -56,15 +56,17 @@ asked() { # lookups|names WINDOW
 	metric "${admin[a]}" "kvpool_node_window_$1{window=\"$2\"}"
 }
 # The estimate of few names is off by one where two share a register.
-asked_more() { # WHAT LOOKUPS NAMES COMMAND...: of each window
-	local what=$1 lookups=$2 names=$3 w by
-	local -A l0 n0
-	shift 3
+asked_more() { # WHAT LOOKUPS HITS NAMES COMMAND...: of each window
+	local what=$1 lookups=$2 hits=$3 names=$4 w by
+	local -A l0 h0 n0
+	shift 4
 	for w in 15m 1h 24h; do
-		l0[$w]=$(asked lookups $w) n0[$w]=$(asked names $w)
+		l0[$w]=$(asked lookups $w) h0[$w]=$(asked hits $w) n0[$w]=$(asked names $w)
 	done
 	"$@"
 	for w in 15m 1h 24h; do
+		by=$(($(asked hits $w) - h0[$w]))
+		((by == hits)) || fail "$what: $by hits in $w, not $hits"
 		by=$(($(asked lookups $w) - l0[$w]))
 		((by == lookups)) || fail "$what: $by look-ups in $w, not $lookups"
 		by=$(($(asked names $w) - n0[$w]))
@@ -78,8 +80,8 @@ ask() { # DIRECTORY NAME: N names that are not there
 	done
 }
 mkdir "$A/d2"
-asked_more "new names" $N $N ask "$A/d" new
-asked_more "the same in another directory" $N $N ask "$A/d2" new
+asked_more "new names" $N 0 $N ask "$A/d" new
+asked_more "the same in another directory" $N 0 $N ask "$A/d2" new
 make_and_remove() {
 	for ((i = 0; i < N; i++)); do
 		: >"$A/d2/back$i"
@@ -87,10 +89,29 @@ make_and_remove() {
 		[ ! -e "$A/d2/back$i" ] || fail "back$i is there"
 	done
 }
-asked_more "names asked again" $((2 * N)) $N make_and_remove
+asked_more "names asked again" $((2 * N)) 0 $N make_and_remove
 kvpool status --admin "${admin[a]}" >"$tmp/summary"
-grep -q '^names asked before: [0-9]* % (15m), [0-9]* % (1h), [0-9]* % (24h)$' "$tmp/summary" ||
-	fail "no windows in: $(<"$tmp/summary")"
+hits_line='^hits     [0-9]* of at best [0-9]* % (15m), [0-9]* of at best [0-9]* % (1h), [0-9]* of '
+grep -q "$hits_line" "$tmp/summary" || fail "no windows in: $(<"$tmp/summary")"
+
+echo "== the master has those of the pool: what both asked for counts once"
+ask "$B/d" new
+pool_windows() { # are they those of a and b?
+	local n figure w
+	for n in master a b; do http "${admin[$n]}/api/status" >"$tmp/asked.$n"; done
+	for w in 15m 1h 24h; do
+		for figure in lookups hits; do
+			jq -es --arg w $w --arg f $figure 'map(.asked[$w][$f]) | .[0] == .[1] + .[2]' \
+				"$tmp/asked.master" "$tmp/asked.a" "$tmp/asked.b" || return 1
+		done
+		jq -es --arg w $w --argjson n $N 'map(.asked[$w].names) |
+			.[0] >= .[1] + .[2] - $n - 5 and .[0] <= .[1] + .[2] - $n + 5' \
+			"$tmp/asked.master" "$tmp/asked.a" "$tmp/asked.b" || return 1
+	done
+}
+wait_until 20 pool_windows >/dev/null
+kvpool status --admin "${admin[master]}" >"$tmp/summary"
+grep -q "$hits_line" "$tmp/summary" || fail "no windows in: $(<"$tmp/summary")"
 
 before=$(count a kvpool_fuse_open)
 for ((i = 0; i < N; i++)); do
@@ -140,10 +161,16 @@ unpublished kvpool_node_unpublished_files
 hits kvpool_node_lookup_hits_total{bytes="local"}+kvpool_node_lookup_hits_total{bytes="peer"}
 misses kvpool_node_lookup_misses_total
 asked.15m.lookups kvpool_node_window_lookups{window="15m"}
+asked.15m.hits kvpool_node_window_hits{window="15m"}
+asked.15m.best_hits kvpool_node_window_best_hits{window="15m"}
 asked.15m.names kvpool_node_window_names{window="15m"}
 asked.1h.lookups kvpool_node_window_lookups{window="1h"}
+asked.1h.hits kvpool_node_window_hits{window="1h"}
+asked.1h.best_hits kvpool_node_window_best_hits{window="1h"}
 asked.1h.names kvpool_node_window_names{window="1h"}
 asked.24h.lookups kvpool_node_window_lookups{window="24h"}
+asked.24h.hits kvpool_node_window_hits{window="24h"}
+asked.24h.best_hits kvpool_node_window_best_hits{window="24h"}
 asked.24h.names kvpool_node_window_names{window="24h"}
 evictions kvpool_node_evicted_cached_total+kvpool_node_evicted_granted_total+kvpool_node_evicted_alone_total
 '
@@ -164,6 +191,19 @@ feed_seq kvpool_master_feed_sequence
 subscribers kvpool_master_subscribers
 pending_replications kvpool_master_pending_replications
 uptime_ms -
+events -
+asked.15m.lookups kvpool_master_window_lookups{window="15m"}
+asked.15m.hits kvpool_master_window_hits{window="15m"}
+asked.15m.best_hits kvpool_master_window_best_hits{window="15m"}
+asked.15m.names kvpool_master_window_names{window="15m"}
+asked.1h.lookups kvpool_master_window_lookups{window="1h"}
+asked.1h.hits kvpool_master_window_hits{window="1h"}
+asked.1h.best_hits kvpool_master_window_best_hits{window="1h"}
+asked.1h.names kvpool_master_window_names{window="1h"}
+asked.24h.lookups kvpool_master_window_lookups{window="24h"}
+asked.24h.hits kvpool_master_window_hits{window="24h"}
+asked.24h.best_hits kvpool_master_window_best_hits{window="24h"}
+asked.24h.names kvpool_master_window_names{window="24h"}
 repair.endangered kvpool_master_endangered_keys{left="0"}+kvpool_master_endangered_keys{left="1"}+kvpool_master_endangered_keys{left="2"}+kvpool_master_endangered_keys{left="3"}
 repair.left_0 kvpool_master_endangered_keys{left="0"}
 repair.left_1 kvpool_master_endangered_keys{left="1"}

@@ -117,17 +117,17 @@ static struct pool_window *new_window(void)
 static void see(struct pool_window *w, uint64_t from, uint64_t to)
 {
 	for (uint64_t k = from; k < to; k++)
-		pool_window_add(w, hash_of(k));
+		pool_window_add(w, hash_of(k), k % 4 == 0);
 }
 
 static void assert_window(const struct pool_window *w, uint64_t seen,
 			  uint64_t keys)
 {
-	uint64_t s, k;
+	struct pool_seen s;
 
-	pool_window_count(w, &s, &k);
-	assert_int_equal(seen, s);
-	assert_near(keys, k);
+	pool_window_count(w, &s);
+	assert_int_equal(seen, s.seen);
+	assert_near(keys, s.keys);
 }
 
 static void a_window_forgets_part_by_part(void **state)
@@ -176,17 +176,117 @@ static void a_long_pause_empties_a_window(void **state)
 static void there_are_no_more_keys_than_sightings(void **state)
 {
 	struct pool_window *w = new_window();
-	uint64_t seen, keys;
+	struct pool_seen s;
 
 	(void)state;
 	for (uint64_t k = 0; k < 30000; k++) {
-		pool_window_add(w, hash_of(k));
+		pool_window_add(w, hash_of(k), false);
 		if (k % 100)
 			continue;
-		pool_window_count(w, &seen, &keys);
-		assert_true(keys <= seen);
+		pool_window_count(w, &s);
+		assert_true(s.keys <= s.seen);
 	}
 	free(w);
+}
+
+static void hits_are_forgotten_with_their_part(void **state)
+{
+	struct pool_window *w = new_window();
+	struct pool_seen s;
+
+	(void)state;
+	pool_window_turn(w, SPAN);
+	see(w, 0, 4000);
+	pool_window_turn(w, SPAN + PART);
+	see(w, 0, 400);
+	pool_window_count(w, &s);
+	assert_int_equal(1100, s.hits);
+	pool_window_turn(w, 2 * SPAN);
+	pool_window_count(w, &s);
+	assert_int_equal(100, s.hits);
+	free(w);
+}
+
+static void the_best_is_what_was_seen_before_or_hit_more(void **state)
+{
+	struct pool_seen s = { .seen = 100, .hits = 10, .keys = 60 };
+
+	(void)state;
+	assert_int_equal(40, pool_seen_best(&s));
+	s.hits = 70; /* put before the window */
+	assert_int_equal(70, pool_seen_best(&s));
+}
+
+/* ---- folded sketches ---- */
+
+/* The same by hand, without a larger sketch. */
+static void add_folded(uint8_t *folded, uint64_t hash)
+{
+	uint64_t rest = hash << POOL_FOLDED_BITS;
+	uint8_t *max = &folded[hash >> (64 - POOL_FOLDED_BITS)];
+	uint8_t rank = rest ? (uint8_t)(__builtin_clzll(rest) + 1) :
+			      64 - POOL_FOLDED_BITS + 1;
+
+	*max = rank > *max ? rank : *max;
+}
+
+static void folding_loses_nothing_but_registers(void **state)
+{
+	static const uint64_t odd[] = { 0, 1, UINT64_MAX, 3ull << 50,
+					1ull << 50, 1ull << 51, 1ull << 49 };
+	uint8_t want[POOL_FOLDED_SIZE] = { 0 }, got[POOL_FOLDED_SIZE];
+	struct pool_window *w = new_window();
+
+	(void)state;
+	for (uint64_t k = 0; k < 100000; k++) {
+		pool_window_turn(w, SPAN + k / 30000 * PART);
+		pool_window_add(w, hash_of(k), false);
+		add_folded(want, hash_of(k));
+		if (k != 10 && k != 1000 && k != 99999)
+			continue;
+		pool_window_fold(w, got);
+		assert_memory_equal(want, got, sizeof(got));
+		assert_true(pool_folded_check(got, sizeof(got)));
+	}
+	assert_in_range(pool_folded_count(got), 95000, 105000);
+	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+		pool_window_add(w, odd[i], false);
+		add_folded(want, odd[i]);
+	}
+	pool_window_fold(w, got);
+	assert_memory_equal(want, got, sizeof(got));
+	free(w);
+}
+
+static void folded_sketches_merge_as_a_union(void **state)
+{
+	uint8_t a[POOL_FOLDED_SIZE] = { 0 }, b[POOL_FOLDED_SIZE] = { 0 };
+	uint8_t both[POOL_FOLDED_SIZE] = { 0 };
+
+	(void)state;
+	assert_int_equal(0, pool_folded_count(a));
+	for (uint64_t k = 0; k < 3000; k++) {
+		add_folded(k < 2000 ? a : b, hash_of(k));
+		add_folded(both, hash_of(k));
+	}
+	pool_folded_merge(a, b);
+	assert_memory_equal(both, a, sizeof(a));
+}
+
+static void what_no_sketch_can_be_is_refused(void **state)
+{
+	uint8_t s[POOL_FOLDED_SIZE + 1] = { 0 };
+
+	(void)state;
+	memset(s, 53, POOL_FOLDED_SIZE);
+	assert_true(pool_folded_check(s, POOL_FOLDED_SIZE));
+	assert_true(pool_folded_count(s) > 1000000);
+	s[POOL_FOLDED_SIZE - 1] = 54;
+	assert_false(pool_folded_check(s, POOL_FOLDED_SIZE));
+	s[POOL_FOLDED_SIZE - 1] = 0;
+	assert_false(pool_folded_check(s, POOL_FOLDED_SIZE - 1));
+	assert_false(pool_folded_check(s, POOL_FOLDED_SIZE + 1));
+	assert_false(pool_folded_check(NULL, 0));
 }
 
 int main(void)
@@ -199,6 +299,11 @@ int main(void)
 		cmocka_unit_test(a_window_forgets_part_by_part),
 		cmocka_unit_test(a_long_pause_empties_a_window),
 		cmocka_unit_test(there_are_no_more_keys_than_sightings),
+		cmocka_unit_test(hits_are_forgotten_with_their_part),
+		cmocka_unit_test(the_best_is_what_was_seen_before_or_hit_more),
+		cmocka_unit_test(folding_loses_nothing_but_registers),
+		cmocka_unit_test(folded_sketches_merge_as_a_union),
+		cmocka_unit_test(what_no_sketch_can_be_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

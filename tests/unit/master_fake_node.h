@@ -56,6 +56,7 @@ struct fake_node {
 	size_t nresults_lost; /* results of earlier changes, in WELCOME */
 	bool exact;
 	unsigned int heartbeats;
+	uint64_t asked_seed; /* of the last one */
 	int error;
 	bool ops_done, feed_before_done;
 	size_t nresults;
@@ -298,6 +299,7 @@ static void fake_on_frame(struct pool_conn *c, const struct pool_frame *f,
 		break;
 	case POOL_MSG_HEARTBEAT:
 		n->heartbeats++;
+		n->asked_seed = ((Kvpool__Heartbeat *)msg)->asked_seed;
 		break;
 	case POOL_MSG_ERROR:
 		n->error = ((Kvpool__Error *)msg)->status;

@@ -1,0 +1,29 @@
+/*
+ * What the mounts of the pool asked for: reports of the nodes, merged. A name
+ * that several nodes asked for counts once, as their sketches have one seed:
+ * that of the first report, which the answers to heartbeats spread.
+ *
+ * A report is hostile input: its counts and its size are bounded, and what is
+ * no sketch is refused. A node can still lie about its look-ups.
+ *
+ * Thread: loop.
+ */
+#ifndef MASTER_ASKED_H
+#define MASTER_ASKED_H
+
+#include <jansson.h>
+
+#include "master/impl.h"
+#include "pool/base/distinct.h"
+
+#define MASTER_ASKED_BYTES (32u << 10) /* of a report, packed */
+
+/* hb->asked: takes it over if it is valid. */
+void master_on_asked(struct master_session *s, Kvpool__Heartbeat *hb);
+/* Of the connected nodes. */
+void master_asked_totals(const struct master *m,
+			 struct pool_seen ret[POOL_ASKED_WINDOWS]);
+/* A new reference, or NULL: ENOMEM. */
+json_t *master_asked_json(const struct master *m);
+
+#endif
