@@ -20,6 +20,7 @@
 #include "daemon/drain_page.h"
 #include "daemon/etcd_options.h"
 #include "daemon/fault_page.h"
+#include "daemon/master_pages.h"
 #include "daemon/options.h"
 #include "daemon/privileges.h"
 #include "daemon/program.h"
@@ -32,8 +33,6 @@
 #include "pool/kvpool.h"
 #include "pool/model/quota.h"
 
-#define EVENTS_LIMIT 1000
-#define EVENTS_LIMIT_MAX 10000
 
 #define ETCD_START_MS 10000
 #define DEFAULT_STATE "/var/lib/kvpool/master.state"
@@ -262,19 +261,18 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 static json_t *events_page(void *arg, const struct daemon_admin_query *q,
 			   unsigned int *ret_status, const char **ret_text)
 {
-	const char *since = q->get(q, "since"), *limit = q->get(q, "limit");
-	uint64_t from = 0, most = EVENTS_LIMIT;
-
 	if (!acting(arg))
 		return standby_page(arg, ret_status, ret_text);
-	*ret_status = 400;
-	*ret_text = "since: accepted: 0 to 2^63 - 1; limit: 1 to 10000";
-	if ((since && pool_parse_u64(since, 0, INT64_MAX, &from)) ||
-	    (limit && pool_parse_u64(limit, 1, EVENTS_LIMIT_MAX, &most)))
-		return NULL;
-	*ret_status = 500;
-	*ret_text = "out of memory";
-	return master_happened_json(acting(arg), from, (unsigned int)most);
+	return daemon_events_page(acting(arg), q, ret_status, ret_text);
+}
+
+static json_t *directories_page(void *arg, const struct daemon_admin_query *q,
+				unsigned int *ret_status, const char **ret_text)
+{
+	(void)q;
+	if (!acting(arg))
+		return standby_page(arg, ret_status, ret_text);
+	return daemon_directories_page(acting(arg), ret_status, ret_text);
 }
 
 static json_t *drain_page(void *arg, const struct daemon_admin_query *q,
@@ -300,7 +298,10 @@ static const struct daemon_admin_page pages[] = {
 	  .fn = objects_page,
 	  .params = DAEMON_OBJECTS_PARAMS,
 	  .names = true },
-	{ .path = "/api/events", .fn = events_page, .params = "since, limit" },
+	{ .path = "/api/directories", .fn = directories_page, .names = true },
+	{ .path = "/api/events",
+	  .fn = events_page,
+	  .params = DAEMON_EVENTS_PARAMS },
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
 	  .admin = true,

@@ -3,6 +3,7 @@
 
 #include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
+#include "daemon/master_pages.h"
 #include "daemon/node_program.h"
 #include "daemon/privileges.h"
 #include "pool/kvpool.h"
@@ -78,15 +79,40 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 	return daemon_objects_page(q, list_objects, arg, ret_status, ret_text);
 }
 
-static json_t *drain(struct node_program *p, const struct daemon_admin_query *q,
-		     bool post, unsigned int *ret_status, const char **ret_text)
+static json_t *no_master(unsigned int *ret_status, const char **ret_text)
 {
-	if (p->master)
-		return daemon_drain_page(p->master, q, post, ret_status,
-					 ret_text);
 	*ret_status = 404;
 	*ret_text = "there is no master in this process: ask the master's admin address";
 	return NULL;
+}
+
+static json_t *events_page(void *arg, const struct daemon_admin_query *q,
+			   unsigned int *ret_status, const char **ret_text)
+{
+	struct node_program *p = arg;
+
+	if (!p->master)
+		return no_master(ret_status, ret_text);
+	return daemon_events_page(p->master, q, ret_status, ret_text);
+}
+
+static json_t *directories_page(void *arg, const struct daemon_admin_query *q,
+				unsigned int *ret_status, const char **ret_text)
+{
+	struct node_program *p = arg;
+
+	(void)q;
+	if (!p->master)
+		return no_master(ret_status, ret_text);
+	return daemon_directories_page(p->master, ret_status, ret_text);
+}
+
+static json_t *drain(struct node_program *p, const struct daemon_admin_query *q,
+		     bool post, unsigned int *ret_status, const char **ret_text)
+{
+	if (!p->master)
+		return no_master(ret_status, ret_text);
+	return daemon_drain_page(p->master, q, post, ret_status, ret_text);
 }
 
 static json_t *drain_page(void *arg, const struct daemon_admin_query *q,
@@ -136,6 +162,10 @@ const struct daemon_admin_page daemon_node_pages[] = {
 	  .fn = objects_page,
 	  .params = DAEMON_OBJECTS_PARAMS,
 	  .names = true },
+	{ .path = "/api/directories", .fn = directories_page, .names = true },
+	{ .path = "/api/events",
+	  .fn = events_page,
+	  .params = DAEMON_EVENTS_PARAMS },
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
 	  .admin = true,

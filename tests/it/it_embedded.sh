@@ -123,6 +123,15 @@ kvpool stat "$mnt/d/k1" | grep -qE '^size +1.0 MiB' || fail "kvpool stat"
 kvpool stat d/k1 --admin "${admin[up]}" --json |
 	jq -e '.size == 1048576' >/dev/null || fail "kvpool stat KEY"
 
+kvpool events --admin "${admin[up]}" | grep -q "  joined .*$name" || fail "kvpool events"
+# d has what was put; its look-ups come with the next report.
+directory() {
+	http "${admin[up]}/api/directories" | jq -e '.directories[] | select(.name == "d") |
+		.objects == 4 and .bytes == 4194304 and .age_seconds < 600 and .lookups > 0 and
+		.hits <= .lookups' >/dev/null
+}
+wait_until 30 directory
+
 said=$(kvpool bench --mount "$mnt" --memory 2>&1) && fail "bench --memory in 64 MiB"
 grep -q -- '--memory needs .* free in the store of this node, which has .*--store-size' \
 	<<<"$said" || fail "bench --memory: $said"
