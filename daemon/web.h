@@ -1,7 +1,6 @@
 /*
  * The web page of the master's admin address: daemon/web/, as bytes of this
- * program. It asks /api/status, /api/nodes and /api/objects of the same
- * address, and changes nothing.
+ * program. It asks pages below /api of the same address, and changes nothing.
  *
  * Thread: any.
  */

@@ -11,6 +11,9 @@ const OBJECTS_PER_PAGE = 50, OBJECTS_MAX = 5000;
 const NAMED = 3; // how many nodes the first line names
 const FULL = 0.05, EXPIRES_SOON_DAYS = 14; // as in kvpool status
 const TAIL = 12; // characters of a long name's end that are always seen
+const NAME_MAX = 64; // of a name in a sentence: as long as those of nodes may be
+const DIRECTORIES = 20, EVENTS = 15; // rows
+const DIRECTORIES_MS = 10000; // nodes report their look-ups no more often
 
 const by_id = (id) => document.getElementById(id);
 
@@ -63,6 +66,14 @@ function element(tag, text, name) {
 	return e;
 }
 
+/* In a sentence: a name that is too long loses its middle. */
+function short(name) {
+	const shown = Array.from(visible(name));
+	return shown.length <= NAME_MAX ? shown.join("") :
+		shown.slice(0, NAME_MAX - TAIL - 1).join("") + "…" +
+			shown.slice(-TAIL).join("");
+}
+
 /* Only what has changed is touched, so a selection or the focus stays. */
 function set(e, text) {
 	if (e.textContent !== text)
@@ -80,6 +91,13 @@ function set_name(e, text) {
 	e.replaceChildren(
 		element("span", shown.slice(0, shown.length - last.length), "head"),
 		element("span", last, "tail"));
+}
+
+/* The same for text with names in it, which is wrapped. */
+function set_text(e, text) {
+	e.raw = text;
+	e.className = "name text";
+	set(e, visible(text));
 }
 
 document.addEventListener("copy", (event) => {
@@ -151,7 +169,7 @@ function inner(cell, tag) {
 // ---- what is wrong, and what to do ----
 
 function names_of(nodes) {
-	const names = nodes.map((node) => visible(node.name));
+	const names = nodes.map((node) => short(node.name));
 	return names.slice(0, NAMED).join(", ") +
 		(names.length > NAMED ? ` and ${names.length - NAMED} more` : "");
 }
@@ -248,6 +266,23 @@ function speed(r) {
 
 // ---- the pool ----
 
+function percent(part, all) {
+	all = count(all);
+	return all ? Math.round((100 * Math.min(count(part), all)) / all) + " %" : "–";
+}
+
+const WINDOWS = [["15m", "15 min"], ["1h", "1 h"], ["24h", "24 h"]];
+
+/* What was hit beside what any capacity could have: far apart, memory helps. */
+function hit_ratios(status) {
+	return WINDOWS.map(([window, label]) => {
+		const seen = status.asked[window], all = count(seen.lookups);
+		return ["Hit ratio, " + label, all ?
+			`${percent(seen.hits, all)} of ${plural(all, "look-up", "look-ups")}, ` +
+			`at best ${percent(seen.best_hits, all)}` : "no look-ups"];
+	});
+}
+
 function figures(status) {
 	const repair = status.repair;
 	const changes = rate((a, b) => b.seq - a.seq);
@@ -263,6 +298,7 @@ function figures(status) {
 		["Objects", `${plural(status.keys, "object", "objects")}, ${bytes(status.bytes)}`],
 		["Directories", count(status.directories).toLocaleString("en")],
 		["Nodes", `${count(status.nodes_alive)} of ${count(status.nodes)} alive`],
+		...hit_ratios(status),
 		["Sent between nodes", speed(rate(sent_by_all))],
 		["Changes", changes === null ? "…" : changes.toFixed(1) + "/s"],
 		["Repair", repaired],
@@ -315,6 +351,83 @@ const show_nodes = table("nodes", [
 	["Mount", "", (cell, node) => set(cell, node.is_mount ? visible(node.data_mode) : "none")],
 ]);
 
+// ---- directories and events ----
+
+const show_directories = table("directories", [
+	["Directory", "wide", (cell, directory) => {
+		const e = inner(cell, "span");
+		if (directory.name)
+			set_name(e, directory.name);
+		else
+			set(e, directory.name === "" ? "files in the root" : "all other directories");
+	}],
+	["Size", "number", (cell, directory) => set(cell, bytes(directory.bytes))],
+	["Objects", "number", (cell, directory) =>
+		set(cell, count(directory.objects).toLocaleString("en"))],
+	["Hit ratio, 1 h", "number", (cell, directory) =>
+		set(cell, percent(directory.hits, directory.lookups))],
+	["Mean age", "number", (cell, directory) =>
+		set(cell, count(directory.objects) ? seconds(directory.age_seconds) : "–")],
+]);
+
+/* The largest; what the others have is added to those that the master adds up. */
+function largest(directories) {
+	const named = directories.filter((directory) => directory.name !== null)
+		.sort((a, b) => count(b.bytes) - count(a.bytes));
+	const rest = directories.filter((directory) => directory.name === null)
+		.concat(named.slice(DIRECTORIES));
+	const sum = (of) => rest.reduce((s, directory) => s + count(of(directory)), 0);
+	const objects = sum((directory) => directory.objects);
+
+	return named.slice(0, DIRECTORIES).concat(rest.length ? [{
+		name: null, objects, bytes: sum((directory) => directory.bytes),
+		lookups: sum((directory) => directory.lookups),
+		hits: sum((directory) => directory.hits),
+		age_seconds: sum((directory) => count(directory.age_seconds) *
+			count(directory.objects)) / objects,
+	}] : []);
+}
+
+const show_events = table("events", [
+	["Time", "state", (cell, entry) =>
+		set(cell, new Date(entry.time).toLocaleString("sv-SE"))],
+	["Event", "state", (cell, entry) => set(cell, visible(entry.kind))],
+	["", "wide", (cell, entry) => set_text(inner(cell, "span"), entry.text)],
+]);
+
+let directories_at = -Infinity, events_upto = null;
+
+/* These need not be there for the rest of the page: a user who may not see names
+ * is told so. */
+async function show_more(status) {
+	const now = performance.now(), total = count(status.events);
+	try {
+		if (total !== events_upto) {
+			const since = Math.max(0, total - EVENTS);
+			const list = (await ask("api/events?since=" + since)).events;
+			show_events(list.slice(-EVENTS).reverse()
+				.map((entry) => [entry.number, entry]));
+			events_upto = total;
+		}
+		set(by_id("events-note"), total > EVENTS ?
+			`The last ${EVENTS} of ${total.toLocaleString("en")}. ` +
+			`More: kvpool events --admin ${location.host}` : "");
+	} catch (error) {
+		set(by_id("events-note"), "No events: " + error.message);
+	}
+	if (now - directories_at < DIRECTORIES_MS)
+		return;
+	try {
+		const list = largest((await ask("api/directories")).directories);
+		show_directories(list.map((directory) =>
+			[directory.name === null ? null : "/" + directory.name, directory]));
+		directories_at = now;
+		set(by_id("directories-note"), list.length ? "" : "There are none.");
+	} catch (error) {
+		set(by_id("directories-note"), "No directories: " + error.message);
+	}
+}
+
 // ---- objects ----
 
 const show_objects = table("objects", [
@@ -326,7 +439,8 @@ const show_objects = table("objects", [
 			(object.extra_copies ? ` + ${object.extra_copies}` : ""));
 		s.className = short ? "bad-text" : "";
 	}],
-	["On", "", (cell, object) => set(cell, object.nodes.map(visible).join(", ") || "no store")],
+	["On", "", (cell, object) =>
+		set_text(inner(cell, "span"), object.nodes.join(", ") || "no store")],
 	["Class", "", (cell, object) => set(cell, visible(object.class) +
 		(object.pin === "none" ? "" : `, ${visible(object.pin)} pin`))],
 	["Age", "number", (cell, object) =>
@@ -427,9 +541,10 @@ async function poll() {
 	asking = true;
 	try {
 		const status = await ask("api/status");
-		if (status.repair)
+		if (status.repair) {
 			show(status, (await ask("api/nodes")).nodes);
-		else
+			await show_more(status);
+		} else
 			say([standby(status.election)]);
 		heard = new Date();
 		wait_ms = POLL_MS;

@@ -73,10 +73,12 @@ loads() { grep -oE "(src|href)=\"[^\"]*\"" "$web/index.html" | cut -d'"' -f2 | s
 
 echo "== each page that it asks exists, and has the fields that it reads"
 asked=$(grep -oE 'ask\("[^"?]+' "$web/app.js" | cut -d'"' -f2 | sort -u | xargs)
-[ "$asked" = 'api/nodes api/objects api/status' ] || fail "it asks $asked"
+[ "$asked" = 'api/directories api/events api/nodes api/objects api/status' ] || fail "it asks $asked"
 http "$page/api/status" >"$tmp/status.json"
 http "$page/api/nodes" >"$tmp/nodes.json"
 http "$page/api/objects?limit=1" >"$tmp/objects.json"
+http "$page/api/directories" >"$tmp/directories.json"
+http "$page/api/events" >"$tmp/events.json"
 has() { # VARIABLE FILE JQ-FILTER ABSENT-FIELD...
 	local fields field n=0 var=$1 file=$2 filter=$3
 	shift 3
@@ -95,6 +97,9 @@ has links status.json .links expires_days # with TLS
 has node nodes.json '.nodes[0]'
 has object objects.json '.objects[0]'
 has page objects.json .
+has seen status.json '.asked["24h"]'
+has directory directories.json '.directories[0]'
+has entry events.json '.events[0]'
 
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || :)
 if [ -z "$chromium" ]; then
@@ -192,15 +197,24 @@ answer() { # PAGE JQ-FILTER: of what the real master said
 	mv "$tmp/answers/.$1" "$tmp/answers/$1"
 }
 html='<img src=x onerror=alert(1)>'
-answer status '.used = -1 | .evictable = 1e300 | .keys = "many" | .uptime_ms = null |
+answer status '.asked["1h"] = { lookups: 1000, hits: 614, best_hits: 800, names: 200 } |
+	.asked["15m"] = { lookups: 10, hits: 1e300, best_hits: -1, names: "x" } | .used = -1 | .evictable = 1e300 | .keys = "many" | .uptime_ms = null |
 	.repair.seconds_left = -7 | .version = "<b>1</b>"'
 jq --arg html "$html" --arg long "$(printf '%0255d' 0)" '.nodes[0] += { name: $html, used: 9e18,
 	evictable: -3, capacity: 1, objects: -1, sent_bytes: "x", data_mode: $html,
 	state: "draining \u0007 %", draining: true } | .nodes[1].name = $long' \
 	"$tmp/nodes.json" >"$tmp/answers/nodes"
+answer directories '.directories[0].bytes = -1 | .directories[0].lookups = "x" |
+	.directories[0].age_seconds = -1e300 | .directories[1].hits = 1e300 | .directories[1].objects = null'
+answer events '.events[0] += { time: "never", kind: "<b>\u0007" }'
 browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" size=380x800 open \
 	"$(says "Healthy: 3 nodes, every object has its copies. Nothing to do. Being drained: $html.")" \
 	"until=${fits// /}" 'print=document.querySelectorAll("img").length' \
+	'until=document.querySelectorAll("#directories tr").length > 3' \
+	'until=document.querySelector("#events tbody tr:last-child").innerText.includes("<b>\\x07")' \
+	'until=document.getElementById("figures").textContent.includes(
+		"Hit ratio, 1 h61 % of 1,000 look-ups, at best 80 %")' \
+	'until=document.getElementById("figures").textContent.includes("100 % of 10 look-ups, at best 0 %")' \
 	'print=/NaN|undefined|null|Infinity/.test(document.body.innerText)' \
 	'print=[...document.querySelectorAll("#nodes .name")].map((e) => e.textContent.length).join()' \
 	'print=document.querySelector("#nodes tbody tr").innerText.includes("draining \\x07 %")' \
@@ -213,6 +227,61 @@ browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" size=380x800 open \
 [ "$(xargs <"$tmp/said")" = "0 false ${#html},255,$(jq -r '.nodes[2].name | length' \
 	"$tmp/nodes.json") true" ] || fail "lies: $(cat "$tmp/said")"
 
+echo "== the largest 20 directories, and the sum of the others"
+jq '.directories = [range(25) | { name: "d\(.)", objects: 2, bytes: (1024 * .), age_seconds: 60,
+	lookups: 10, hits: 5 }] + [{ name: null, objects: 10, bytes: 6144, age_seconds: 7260,
+	lookups: 50, hits: 50 }]' "$tmp/directories.json" >"$tmp/answers/directories"
+rows='[...document.querySelectorAll("#directories tbody tr")].map((tr) =>
+	[...tr.children].map((td) => td.textContent).join(" "))'
+browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "until=$rows.length > 4" "print=$rows" \
+	quiet >"$tmp/said"
+jq -e 'length == 21 and .[0] == "d24 24.0 KiB 2 50 % 60 s" and .[19] == "d5 5.0 KiB 2 50 % 60 s" and
+	.[20] == "all other directories 16.0 KiB 20 75 % 61 min"' "$tmp/said" >/dev/null ||
+	fail "directories: $(cat "$tmp/said")"
+
+echo "== control characters, HTML and 255 bytes as names: escaped, cut in the middle, copied whole"
+long255=$(printf 'begin%0243dthe-end' 0)
+jq -n --arg odd "$odd" --arg long "$long255" '[$odd, $long]' >"$tmp/names.json"
+named() { # PAGE LIST FIELD: the first of the list have these names
+	jq --slurpfile names "$tmp/names.json" \
+		".$2[0].$3 = \$names[0][0] | .$2[1].$3 = \$names[0][1]" "$tmp/$1.json" >"$tmp/answers/$1"
+}
+http "$page/api/objects?limit=2" >"$tmp/objects.json"
+named nodes nodes name
+named directories directories name
+named events events text
+named objects objects path
+# A string that matches nothing if a character of it is not to be seen.
+cat >"$tmp/shown.js" <<'JS'
+[...document.querySelectorAll("VIEW .name")].every((e) => !/[\x00-\x1f\u202e]/.test(e.textContent) &&
+	e.getBoundingClientRect().right <= e.closest("td").getBoundingClientRect().right + 1)
+JS
+cat >"$tmp/copied.js" <<'JS'
+JSON.stringify([...document.querySelectorAll("VIEW .name")].map((e) => {
+	const data = new DataTransfer();
+	getSelection().selectAllChildren(e);
+	e.dispatchEvent(new ClipboardEvent("copy", { clipboardData: data, bubbles: true,
+						     cancelable: true }));
+	return data.getData("text/plain"); }))
+JS
+steps=()
+for view in nodes directories objects events; do
+	steps+=("until=document.querySelectorAll('#$view .name').length >= 2"
+		"until=$(sed "s/VIEW/#$view/" "$tmp/shown.js")" "print=$(sed "s/VIEW/#$view/" "$tmp/copied.js")")
+done
+cut_in_the_middle='[...document.querySelectorAll("#nodes .name, #directories .name, #objects .wide .name")]
+	.filter((e) => e.lastChild.textContent.startsWith("0") && e.firstChild.scrollWidth >
+		e.firstChild.clientWidth && e.lastChild.textContent.endsWith("the-end")).length === 3'
+for size in 380x800 1280x900; do
+	browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/#x" size=$size open "$(says Healthy)" \
+		"${steps[@]}" "until=$cut_in_the_middle" "until=${fits// /}" \
+		'until=!document.querySelector("img, b, main script")' \
+		"shot=$shots/names-$size.png" quiet >"$tmp/said"
+	[ "$(jq -s --slurpfile names "$tmp/names.json" \
+		'map(select(($names[0] - .) == [])) | length' "$tmp/said")" = 4 ] ||
+		fail "copied: $(cut -c 1-400 "$tmp/said")"
+done
+
 echo "== each problem has its line"
 state() { # LINE STATUS-FILTER NODES-FILTER: a step each
 	answer status "$2"
@@ -221,6 +290,8 @@ state() { # LINE STATUS-FILTER NODES-FILTER: a step each
 }
 state 'The master waits for nodes' '.ready = false' '.nodes[1].alive = false'
 state '1 node is away: ' . '.nodes[1].alive = false'
+state "Start begin$(printf '%046d' 0)…00000the-end, or wait." '.ready = false' \
+	".nodes[1] += { alive: false, name: \"$long255\" }"
 state '2 objects have no copy on a store. Await the repair.' \
 	'.repair += { endangered: 3, left_0: 2 }' .
 state 'Copies of 4 objects have no room (1.0 KiB). Add a store.' \
@@ -257,15 +328,15 @@ browse "http://$page/" size=1280x900 open "$(says 'Healthy: 3 nodes')" \
 	"$contrast" media=dark "$contrast" media=light \
 	"do=document.getElementById('path').focus()" type=odd/ key=Enter \
 	'until=document.querySelectorAll("#objects tbody tr").length === 3' \
-	'print=[...document.querySelectorAll("#objects .name")].map((e) => e.textContent)' \
+	'print=[...document.querySelectorAll("#objects .wide .name")].map((e) => e.textContent)' \
 	'print=document.querySelectorAll("img, iframe, main script").length' \
-	'print=[...document.querySelectorAll("#objects .name")].map((e) => {
+	'print=[...document.querySelectorAll("#objects .wide .name")].map((e) => {
 		const data = new DataTransfer();
 		getSelection().selectAllChildren(e);
 		e.dispatchEvent(new ClipboardEvent("copy", { clipboardData: data, bubbles: true,
 							     cancelable: true }));
 		return data.getData("text/plain"); })' \
-	'until=[...document.querySelectorAll("#objects .name")].every((e) =>
+	'until=[...document.querySelectorAll("#objects .wide .name")].every((e) =>
 		e.lastChild.getBoundingClientRect().right <= e.closest("td").getBoundingClientRect().right + 1)' \
 	'print=location.hash' \
 	$(pictures healthy) quiet >"$tmp/said"
