@@ -128,7 +128,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
         deps-engines deps-deploy check check-rdma check-engines check-deploy chaos bench \
-        bench-library bench-l2 bench-put bench-mount bench-multiturn bench-peers bench-rdma \
+        bench-library bench-l2 bench-put bench-mount bench-multiturn bench-page bench-peers bench-rdma \
         bench-tls sim sweep \
         fuzz-brief lint clean \
         install uninstall completion dist deb deps-deb check-packages image deps-image
@@ -157,6 +157,7 @@ help:
 	@echo 'sudo make bench-l2   lmcache bench l2 on the pool, beside a plain tmpfs'
 	@echo 'sudo make bench-put  what stores by LMCache'"'"'s local_disk cost, beside disk'
 	@echo 'sudo make bench-multiturn   conversations with servers of vLLM or llama.cpp'
+	@echo 'sudo make bench-page     the turns of a master whose web page is open'
 	@echo 'sudo make bench-tls      what TLS costs, beside pools without it'
 	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
@@ -436,6 +437,14 @@ bench-peers:
 	@$(SUBMAKE) VARIANT=release all $(LIBRARY_BENCHES)
 	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),100000) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench/bench_peers.sh
+
+# KEYS=1000000 PAGES=5 SECONDS=30: see its head.
+bench-page:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) VARIANT=release all $(LIBRARY_BENCHES)
+	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),1000000) \
+		KVTEST_PAGES=$(or $(PAGES),5) KVTEST_SECONDS=$(or $(SECONDS),30) \
+		bash tests/bench/bench_page.sh
 
 # ROUNDS=9 MODES="plain tls": see its head.
 bench-tls:
