@@ -42,9 +42,12 @@ static int connect_once(const char *path)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (connect(fd, (struct sockaddr *)&un, sizeof(un)) < 0 ||
+	/* (connect(2) waits for as long as it may take to send.) */
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience,
+		       sizeof(patience)) < 0 ||
 	    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
-		       sizeof(patience)) < 0) {
+		       sizeof(patience)) < 0 ||
+	    connect(fd, (struct sockaddr *)&un, sizeof(un)) < 0) {
 		int err = -errno;
 
 		close(fd);
@@ -116,22 +119,22 @@ static int inherited(const char *name)
 {
 	const char *at = getenv("LISTEN_FDNAMES");
 	size_t len = strlen(name);
-	int fd = FIRST_FD, end;
+	long left = number_of("LISTEN_FDS");
+	int fd = FIRST_FD;
 
 	/* (What it starts inherits the environment.) */
 	if (!at || number_of("LISTEN_PID") != getpid())
-		return -1;
-	end = FIRST_FD + (int)number_of("LISTEN_FDS");
-	for (; fd < end; fd++) {
+		return -ENOENT;
+	for (; left > 0; left--, fd++) {
 		size_t n = strcspn(at, ":");
 
 		if (n == len && strncmp(at, name, n) == 0)
-			return fcntl(fd, F_SETFD, FD_CLOEXEC) ? -1 : fd;
+			return fcntl(fd, F_SETFD, FD_CLOEXEC) ? -ENOENT : fd;
 		if (!at[n])
 			break;
 		at += n + 1;
 	}
-	return -1;
+	return -ENOENT;
 }
 
 /* ---- both ---- */
@@ -147,20 +150,29 @@ static int request(const char *what, const char *name, int fd)
 
 int daemon_fdstore_take(const char *name)
 {
-	char answer[16];
-	int fd;
+	char answer[16] = "";
+	int fd, err;
+	ssize_t n;
 
 	if (conn < 0)
 		return inherited(name);
-	if (request(FDSTORE_TAKE, name, -1) ||
-	    daemon_receive(conn, answer, sizeof(answer), &fd) <= 0)
-		return -1;
-	return fd;
+	err = request(FDSTORE_TAKE, name, -1);
+	if (err)
+		return err == -EAGAIN ? -ETIMEDOUT : err;
+	do
+		n = daemon_receive(conn, answer, sizeof(answer) - 1, &fd);
+	while (n == -EINTR);
+	if (n <= 0)
+		return n == 0	    ? -ECONNRESET :
+		       n == -EAGAIN ? -ETIMEDOUT : (int)n;
+	return fd >= 0 ? fd :
+	       strcmp(answer, FDSTORE_BUSY) == 0 ? -EBUSY : -ENOENT;
 }
 
 int daemon_fdstore_put(const char *name, int fd)
 {
-	int err = daemon_fdstore_remove(name);
+	/* kvpool keep replaces it. */
+	int err = conn >= 0 ? 0 : daemon_fdstore_remove(name);
 
 	return err ? err : request(FDSTORE_PUT, name, fd);
 }

@@ -6,6 +6,10 @@
  *   kvpool keep           the same in a container of its own, with the same
  *                         messages (tools/cmd_keep.c)
  *
+ * kvpool keep gives what it keeps to one daemon at a time: what has been taken
+ * or put through a connection belongs to that one until it ends, or another one
+ * puts it. A remove through others is ignored.
+ *
  * Both close a descriptor that reports an error, as /dev/fuse does after its
  * mount has gone, and all when no daemon comes any more.
  *
@@ -21,6 +25,7 @@
 #define FDSTORE_REMOVE "FDSTOREREMOVE=1\nFDNAME="
 #define FDSTORE_TAKE "FDTAKE=1\nFDNAME=" /* kvpool keep only; its answer has
 					     the descriptor, or none */
+#define FDSTORE_BUSY "BUSY=1" /* or is this: another connection has it */
 
 /* Connects to the socket of `kvpool keep`, which may begin within wait_ms. From
  * now on that is the store, in place of one that has ended. 0 or -errno;
@@ -33,10 +38,11 @@ int daemon_fdstore_socket(void);
  * only since version 254, and not to ExecReload, so our unit sets it. */
 bool daemon_fdstore_offered(void);
 /* The descriptor that an earlier daemon had kept under this name: the caller's,
- * close-on-exec; -1: there is none. Call it once for each name. */
+ * close-on-exec. -ENOENT: there is none; -EBUSY: a daemon that lives has it;
+ * else -errno: it may be kept. Call it once for each name. */
 int daemon_fdstore_take(const char *name);
 /* Has a copy of fd kept, in place of what was kept under this name. 0 or
- * -errno. */
+ * -errno. (The service manager has neither for a moment.) */
 int daemon_fdstore_put(const char *name, int fd);
 /* No-op if nothing is kept under this name. 0 or -errno. */
 int daemon_fdstore_remove(const char *name);

@@ -11,6 +11,8 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -458,6 +460,39 @@ static int open_renewed(void)
 
 #define KEEP_WAIT_MS 30000 /* for `kvpool keep` to begin */
 
+static bool is_fuse(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) &&
+	       st.st_rdev == makedev(10, 229);
+}
+
+static void close_taken(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* 0: both were kept; -ENOENT: not both; else -errno: not known. */
+static int take_both(struct daemon_keeper *k)
+{
+	int dev = daemon_fdstore_take(STORED_DEVICE), kept = -ENOENT, err;
+
+	/* (An answer that comes late is not that to the next request.) */
+	if (dev >= 0 || dev == -ENOENT)
+		kept = daemon_fdstore_take(STORED_KEPT);
+	k->dev_fd = dev;
+	k->kept_fd = kept;
+	if (dev >= 0 && kept >= 0)
+		return 0;
+	err = dev < 0 && dev != -ENOENT ? dev : kept < 0 ? kept : dev;
+	close_taken(&k->dev_fd);
+	close_taken(&k->kept_fd);
+	return err;
+}
+
 static int start_stored(struct daemon_keeper *k)
 {
 	struct fs_kept_head *head;
@@ -465,18 +500,18 @@ static int start_stored(struct daemon_keeper *k)
 
 	k->stored = true;
 	k->sock = daemon_fdstore_socket();
-	k->dev_fd = daemon_fdstore_take(STORED_DEVICE);
-	k->kept_fd = daemon_fdstore_take(STORED_KEPT);
-	if (k->dev_fd < 0 || k->kept_fd < 0) {
-		if (k->dev_fd >= 0)
-			close(k->dev_fd);
-		if (k->kept_fd >= 0)
-			close(k->kept_fd);
-		k->dev_fd = -1;
+	err = take_both(k);
+	if (err == -ENOENT || (err == -EBUSY && k->takeover)) {
 		k->kept_fd = fs_kept_create();
 		return k->kept_fd < 0 ? k->kept_fd : 0;
 	}
-	err = fs_kept_map(k->kept_fd, &head);
+	if (err == -EBUSY)
+		pool_error("--keeper-socket %s: another daemon has the mount "
+			   "that is kept there; accepted: a kvpool keep for "
+			   "each daemon", k->socket);
+	if (err)
+		return err;
+	err = is_fuse(k->dev_fd) ? fs_kept_map(k->kept_fd, &head) : -EINVAL;
 	if (err) {
 		/* The next one mounts anew. */
 		(void)daemon_fdstore_remove(STORED_DEVICE);
@@ -485,6 +520,7 @@ static int start_stored(struct daemon_keeper *k)
 	}
 	head->begun_ms = 0;
 	fs_kept_unmap(head);
+	k->adopted = true;
 	return 0;
 }
 
@@ -535,11 +571,13 @@ int daemon_keeper_put(struct daemon_keeper *k, int dev_fd)
 	const uint8_t put = PUT;
 	int err = 0;
 
-	if (k->stored) {
+	/* What is kept already is not put again, because for a moment it would
+	 * not be kept. (`kvpool keep` may be another one now.) */
+	if (k->stored && !(k->adopted && k->sock < 0)) {
 		err = daemon_fdstore_put(STORED_KEPT, k->kept_fd);
 		if (!err)
 			err = daemon_fdstore_put(STORED_DEVICE, dev_fd);
-	} else if (k->sock >= 0) {
+	} else if (!k->stored && k->sock >= 0) {
 		err = daemon_pass(k->sock, &put, 1, dev_fd);
 	}
 	if (!err)

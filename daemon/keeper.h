@@ -64,7 +64,9 @@
 /* A daemon's end of the keeper. */
 struct daemon_keeper {
 	const char *socket; /* of `kvpool keep`; borrowed; NULL: none */
+	bool takeover; /* another daemon may have the mount */
 	bool stored; /* descriptors are kept elsewhere */
+	bool adopted; /* stored: what is kept is dev_fd and kept_fd */
 	int sock;    /* to the keeper; owns; -1: there is no such process */
 	int kept_fd; /* the memfd; owns; -1: no keeper */
 	int dev_fd;  /* the mount to adopt; the mount owns it; -1: mount anew */
@@ -79,10 +81,10 @@ struct daemon_keeper {
 };
 
 /*
- * k->socket is set; the rest is filled in. Makes this process the keeper and
- * forks daemons, unless descriptors are kept elsewhere. Returns 0 in each
- * daemon; in the keeper it never returns. mountpoint: absolute, copied. -errno,
- * logged: there is no daemon.
+ * k->socket and takeover are set; the rest is filled in. Makes this process the
+ * keeper and forks daemons, unless descriptors are kept elsewhere. Returns 0 in
+ * each daemon; in the keeper it never returns. mountpoint: absolute, copied.
+ * -errno, logged: there is no daemon.
  */
 int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k);
 /* Is this the program that a keeper has become? Then it must not go into the

@@ -671,6 +671,7 @@ static int start_keeper(struct node_program *p)
 
 	p->keeper = (struct daemon_keeper){
 		.socket = p->conf->keeper_socket,
+		.takeover = p->conf->takeover,
 		.sock = -1, .kept_fd = -1, .dev_fd = -1, .guard = -1
 	};
 	err = absolute_mount(p);

@@ -6,9 +6,11 @@
 #include "fs/fs_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fs/guard.h"
@@ -23,12 +25,13 @@ static_assert(sizeof(struct fs_kept_head) <= HEAD_BYTES, "one page");
 
 int fs_kept_create(void)
 {
-	int fd = memfd_create("kvpool kept", MFD_CLOEXEC);
+	int fd = memfd_create("kvpool kept", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int err = 0;
 
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, BYTES) < 0)
+	if (ftruncate(fd, BYTES) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		err = -errno;
 	if (err)
 		close(fd);
@@ -37,9 +40,15 @@ int fs_kept_create(void)
 
 int fs_kept_map(int fd, struct fs_kept_head **ret_head)
 {
-	struct fs_kept_head *h = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
-				      MAP_SHARED | MAP_NORESERVE, fd, 0);
+	struct fs_kept_head *h;
+	struct stat st;
 
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_size != (off_t)BYTES) /* beyond its end is SIGBUS */
+		return -EINVAL;
+	h = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (h == MAP_FAILED)
 		return -errno;
 	if (!h->magic) {

@@ -103,6 +103,20 @@ static void end(int client, const char *why)
 		}
 }
 
+/* Two daemons that read one device would be the worst case. */
+static void take(int client, struct kept *k)
+{
+	int sock = keep.clients[client];
+
+	if (k && k->by != NO_CLIENT && k->by != client) {
+		(void)daemon_pass(sock, FDSTORE_BUSY, strlen(FDSTORE_BUSY), -1);
+		return;
+	}
+	if (k)
+		k->by = client;
+	(void)daemon_pass(sock, "\n", 1, k ? k->fd : -1);
+}
+
 static void on_message(int client)
 {
 	char text[sizeof(FDSTORE_REMOVE) + FDSTORE_NAME_MAX + 1];
@@ -127,12 +141,11 @@ static void on_message(int client)
 	if (fd >= 0)
 		close(fd);
 	if ((name = named(text, FDSTORE_REMOVE))) {
-		if ((k = find(name)))
+		/* (Another one's has replaced it: after a take-over.) */
+		if ((k = find(name)) && k->by == client)
 			drop(k, "removed by the daemon");
 	} else if ((name = named(text, FDSTORE_TAKE))) {
-		k = find(name);
-		(void)daemon_pass(keep.clients[client], "\n", 1,
-				  k ? k->fd : -1);
+		take(client, find(name));
 	} else {
 		end(client, "it sent what is no request of kvpoold");
 	}
@@ -197,11 +210,33 @@ static void wait_for_events(void)
 		on_connection();
 }
 
+/* Removes the socket of a keeper that has ended, and nothing else. 0 or
+ * -errno. */
+static int clear(const char *path, const struct sockaddr_un *un)
+{
+	struct stat st;
+	int fd, err;
+
+	if (lstat(path, &st) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	err = connect(fd, (const struct sockaddr *)un, sizeof(*un)) < 0 ?
+		      -errno : 0;
+	close(fd);
+	if (err != -ECONNREFUSED)
+		return -EADDRINUSE;
+	return unlink(path) < 0 ? -errno : 0;
+}
+
 /* 0 or -errno, printed. */
 static int listen_at(const char *path)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	int err = 0;
+	int err;
 
 	if (strlen(path) >= sizeof(un.sun_path)) {
 		fprintf(stderr, "kvpool: keep: --socket %s: accepted: at most "
@@ -209,7 +244,14 @@ static int listen_at(const char *path)
 		return -ENAMETOOLONG;
 	}
 	strcpy(un.sun_path, path);
-	(void)unlink(path); /* of the one before */
+	err = clear(path, &un);
+	if (err) {
+		fprintf(stderr, "kvpool: keep: --socket %s: %s; accepted: a "
+				"path where there is nothing, or the socket of "
+				"a kvpool keep that has ended\n", path,
+			strerror(-err));
+		return err;
+	}
 	(void)umask(0177);
 	keep.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (keep.listener < 0 ||

@@ -3,7 +3,7 @@
 # the next one (FileDescriptorStoreMax= in the unit): there is no keeper process.
 # modes: both
 # limit: 120
-LOG_ALLOW='error .*(the service manager has kept what cannot be used|cannot start)'
+LOG_ALLOW='error .*(what is kept of its mount cannot be used|cannot start)'
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need jq python3 findmnt
@@ -78,8 +78,8 @@ cat >"$tmp/manager.py" <<-'END'
 	            end(0)
 	        continue
 	    if pid == main:
-	        if not os.WIFSIGNALED(status) and os.WEXITSTATUS(status) != 75:
-	            end(os.WEXITSTATUS(status))
+	        if status == 0:
+	            end(0)
 	        start()
 END
 
@@ -123,6 +123,27 @@ wait_until 20 adopted_times 4
 wait_ready a
 [ "$(findmnt -no ID "$a")" = "$id" ] || fail "another mount"
 
+swap() { # NAME EXPRESSION: something else is stored under this name
+	python3 - "$tmp/manager" "$1" "$2" <<-'END'
+		import os, socket, sys
+		s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+		s.connect(sys.argv[1])
+		s.send(b"FDSTOREREMOVE=1\nFDNAME=" + sys.argv[2].encode())
+		socket.send_fds(s, [b"FDSTORE=1\nFDNAME=" + sys.argv[2].encode()], [eval(sys.argv[3])])
+	END
+}
+for what in "kvpool-kept os.memfd_create('short')" "kvpool-device os.open('/dev/null',os.O_RDWR)"; do
+	echo "== $what is stored: the next but one mounts anew"
+	# shellcheck disable=SC2086
+	swap $what
+	old=$(daemon_of a)
+	kill -KILL "$old"
+	wait_until 20 eval '! [ -e "/proc/$old" ]'
+	wait_ready a
+	timeout 20 cmp -s "$tmp/src" "$a/d/k" || fail "not readable"
+done
+id=$(findmnt -no ID "$a")
+
 echo "== after a take-over, the other daemon's is kept"
 old=$(daemon_of a) manager=${pid[a]} by_manager=${env_of[a]}
 env_of[a]="NOTIFY_SOCKET=$tmp/manager FDSTORE=8"
@@ -141,6 +162,20 @@ wait "$manager" || fail "the service ended with $?"
 stored '' || fail "kept: $(cat "$tmp/manager.stored")"
 
 rm "$tmp"/manager{,.stored}
+echo "== a take-over of a mount that another one covers: that one stays"
+env_of[a]=
+start_node a --store-size 128M
+mount -t tmpfs cover "$a"
+old=${pid[a]}
+# shellcheck disable=SC2086
+start_node a --no-wait ${args_of[a]} --takeover
+wait_until 20 eval '! [ -e "/proc/$old" ]'
+wait_ready a
+stop a
+[ "$(findmnt -no SOURCE "$a" | tail -n 1)" = cover ] || fail "it is gone"
+umount "$a"
+! findmnt "$a" >/dev/null || umount -l "$a"
+
 echo "== the service manager starts nothing: the guard takes the mount away"
 env_of[a]=$by_manager
 start_node a --store-size 128M --keeper

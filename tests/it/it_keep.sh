@@ -4,13 +4,14 @@
 # mount. It has a mount namespace of its own, in which the mount has another id.
 # modes: both
 # limit: 120
-LOG_ALLOW='error .*(keeper-socket|cannot start)'
+LOG_ALLOW='error .*(keeper-socket|cannot start|cannot be used)'
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need jq findmnt unshare setpriv socat
 
 adopted() { grep -c ' info adopted ' "$(log_of a)" || :; }
 said() { grep -q "$1" "$tmp/keep.log"; }
+puts() { grep -c 'kvpool-device: kept' "$tmp/keep.log"; }
 keep() { # OPTION...
 	kvpool keep --socket "$tmp/keep" "$@" >>"$tmp/keep.log" 2>&1 &
 	keeper=$!
@@ -56,7 +57,7 @@ id=$(findmnt -no ID "$a")
 exec {file}<"$a/d/k"
 
 again() { # the container is started again
-	kill9 a
+	[ "${pid[a]:-}" = "" ] || kill9 a
 	# shellcheck disable=SC2086
 	start_node a $options
 	cmp -s "$tmp/src" "$a/d/k" || fail "not readable"
@@ -99,6 +100,45 @@ END
 fds=$(ls "/proc/$keeper/fd" | wc -l)
 [ "$fds" = "$before" ] || fail "$fds descriptors are open, not $before"
 [ "$(stat -c %a "$tmp/keep")" = 600 ] || fail "mode $(stat -c %a "$tmp/keep")"
+
+echo "== what is no socket stays, and so does another keeper's"
+echo mine >"$tmp/file"
+mkdir "$tmp/dir"
+for at in file dir keep; do
+	timeout 10 kvpool keep --socket "$tmp/$at" >"$tmp/said" 2>&1 && fail "$at: it began"
+	grep -q -- "--socket $tmp/$at: .*accepted" "$tmp/said" || fail "$at: $(cat "$tmp/said")"
+done
+[ "$(cat "$tmp/file")" = mine ] || fail "the file is gone"
+[ -d "$tmp/dir" ] || fail "the directory is gone"
+
+other() { # a daemon of another name
+	timeout 60 kvpoold --foreground --name "x.$$" --mount "$tmp/x" --master 127.0.0.1:1 \
+		--keeper-socket "$tmp/keep" >"$tmp/said" 2>&1
+}
+echo "== a daemon that serves has its mount alone"
+other && fail "it began"
+grep -q 'another daemon has' "$tmp/said" || fail "$(cat "$tmp/said")"
+timeout 10 cmp -s "$tmp/src" "$a/d/k" || fail "not readable"
+
+echo "== a take-over with the same keeper: it keeps the mount of the new one"
+old=${pid[a]} before=$(puts)
+# shellcheck disable=SC2086
+start_node a --no-wait $options --takeover
+wait_until 20 eval '! [ -e "/proc/$old" ]'
+wait_ready a
+grep -q ' info took over ' "$(log_of a)" || fail "not taken over"
+wait_until 5 eval '[ "$(puts)" -gt "$before" ]'
+again
+[ "$(adopted)" = 4 ] || fail "adopted: $(adopted) times"
+
+echo "== a keeper that does not answer has not lost the mount"
+kill9 a
+kill -STOP "$keeper"
+other && fail "it began"
+kill -CONT "$keeper"
+grep -q 'cannot be used: Connection timed out' "$tmp/said" || fail "$(cat "$tmp/said")"
+again
+[ "$(adopted)" = 5 ] || fail "adopted: $(adopted) times"
 
 echo "== an end that was asked for leaves nothing"
 stop a
