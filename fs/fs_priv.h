@@ -201,7 +201,9 @@ struct fs {
 	struct pool_node *node;
 	struct pool_tree *tree;
 	char *mountpoint;
-	uint64_t mount_id; /* fs_guard_mount_now's; 0: not known */
+	uint64_t mount_id; /* fs_guard_mount_now's; 0: not known;
+			      FS_NOT_SEEN: another mount covers it */
+	uint64_t dev; /* fs_guard_dev's; 0: not known */
 	unsigned int ntexts; /* open files of /.kvpool (struct fs_text) */
 	struct fuse_session *se;
 	int dev_fd; /* /dev/fuse; libfuse closes it */

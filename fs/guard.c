@@ -131,15 +131,13 @@ static void guard(pid_t daemon, const char *path, uint64_t id,
 	_exit(0);
 }
 
-pid_t fs_guard_start(const char *mountpoint, const struct fs_kept_head *kept)
+pid_t fs_guard_start(const char *mountpoint, uint64_t id,
+		     const struct fs_kept_head *kept)
 {
 	sigset_t all, before;
 	pid_t pid, self = getpid();
-	uint64_t id;
-	int err = fs_guard_mount_now(mountpoint, &id);
+	int err;
 
-	if (err)
-		return err;
 	/* The guard must survive the daemon's signals, which terminals and
 	 * service managers send to both: block all. */
 	sigfillset(&all);

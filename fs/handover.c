@@ -192,6 +192,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	m.init_reply.len = fs->init_reply_len;
 	m.passthrough = fs->passthrough;
 	m.mountpoint = fs->mountpoint;
+	m.dev = fs->dev;
 	m.misses = misses;
 	m.n_misses = 2;
 	m.miss_turn_ms = pool_now_ms() - fs->miss_turn_ms;
@@ -384,6 +385,7 @@ int fs_handover_init(struct fs *fs, struct pool_handover *h,
 			   m->mountpoint, fs->mountpoint);
 		return -EINVAL;
 	}
+	fs->dev = m->dev;
 	*ret = (struct fs_init_kept){
 		.req = m->init.data,
 		.req_len = m->init.len,

@@ -202,7 +202,7 @@ void fs_kept_mounted(struct fs *fs)
 	h->reply_len = (uint32_t)fs->init_reply_len;
 	h->passthrough = fs->passthrough;
 	h->mount_id = fs->mount_id;
-	h->dev = fs_guard_dev(fs->mountpoint);
+	h->dev = fs->dev;
 	h->begun_ms = pool_now_ms();
 }
 

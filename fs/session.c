@@ -21,6 +21,7 @@
 #include "pool/base/busy.h"
 
 #define ADOPT_POLL_MS 5
+#define FS_NOT_SEEN UINT64_MAX /* no mount has this id */
 
 /* ---- the device ----
  *
@@ -502,16 +503,35 @@ static int start_polling(struct fs *fs)
 
 static void guard_now(struct fs *fs, const struct fs_kept *kept)
 {
-	fs->guard = fs_guard_start(fs->mountpoint, kept ? kept->head : NULL);
+	if (!fs->mount_id)
+		fs->guard = -ENOENT;
+	else
+		fs->guard = fs_guard_start(fs->mountpoint, fs->mount_id,
+					   kept ? kept->head : NULL);
 	if (fs->guard < 0)
 		pool_warn("%s: no guard: the mount may hang if the daemon is "
 			  "killed: %s", fs->mountpoint, strerror(-fs->guard));
 }
 
+/* A mount at this path that is not ours would be ended in its place. */
+static void find_mount(struct fs *fs)
+{
+	uint64_t dev = fs_guard_dev(fs->mountpoint);
+
+	if (fs->dev && dev != fs->dev)
+		fs->mount_id = FS_NOT_SEEN;
+	else if (fs_guard_mount_now(fs->mountpoint, &fs->mount_id))
+		fs->mount_id = 0;
+	else
+		fs->dev = dev;
+}
+
 static void start_guard(struct fs *fs)
 {
-	if (fs_guard_mount_now(fs->mountpoint, &fs->mount_id))
-		fs->mount_id = 0;
+	find_mount(fs);
+	if (fs->mount_id == FS_NOT_SEEN)
+		pool_warn("%s: another mount covers it: it may hang if the "
+			  "daemon is killed", fs->mountpoint);
 	if (!fs->opts.guarded)
 		guard_now(fs, fs->kept);
 }
@@ -754,11 +774,13 @@ static void on_adopting(uv_timer_t *t)
 /* A container that is started again sees the same mount under another id. */
 static void adopt_mount_id(struct fs *fs, struct fs_kept_head *h)
 {
-	if (fs_guard_gone(h->mount_id) && h->dev &&
-	    fs_guard_dev(fs->mountpoint) == h->dev &&
+	/* (Linux before 6.8 cannot say which are gone.) */
+	if ((fs_guard_gone(h->mount_id) || !fs_guard_gone(FS_NOT_SEEN)) &&
+	    h->dev && fs_guard_dev(fs->mountpoint) == h->dev &&
 	    fs_guard_mount_now(fs->mountpoint, &fs->mount_id) == 0)
 		h->mount_id = fs->mount_id;
 	fs->mount_id = h->mount_id;
+	fs->dev = h->dev;
 }
 
 static int adopt_session(struct fs *fs)
@@ -902,6 +924,8 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	fs->closing = true;
 	fs->closed = closed;
 	fs->closed_arg = arg;
+	if (fs->mount_id == FS_NOT_SEEN)
+		find_mount(fs);
 	/* RELEASEs that are queued publish files. */
 	for (i = 0; i < DRAIN_MAX && !fs->unmounted; i++)
 		if (!handle_one(fs))

@@ -24,7 +24,7 @@ int __wrap_fuse_session_mount(struct fuse_session *se, const char *dir);
 int __wrap_fuse_session_fd(struct fuse_session *se);
 void __wrap_fuse_session_unmount(struct fuse_session *se);
 int __wrap_fs_mountpoint_prepare(const char *dir);
-pid_t __wrap_fs_guard_start(const char *mountpoint,
+pid_t __wrap_fs_guard_start(const char *mountpoint, uint64_t id,
 			      const struct fs_kept_head *kept);
 void __wrap_fs_guard_stop(pid_t pid);
 int __wrap_fs_guard_mount_now(const char *path, uint64_t *ret_id);
@@ -100,10 +100,11 @@ int __wrap_fs_mountpoint_prepare(const char *dir)
 	return 0;
 }
 
-pid_t __wrap_fs_guard_start(const char *mountpoint,
+pid_t __wrap_fs_guard_start(const char *mountpoint, uint64_t id,
 			      const struct fs_kept_head *kept)
 {
 	(void)mountpoint;
+	(void)id;
 	(void)kept;
 	return 0;
 }
