@@ -43,6 +43,8 @@ cat >"$tmp/manager.py" <<-'END'
 	    if "FDSTORE" in said:
 	        stored += [(name, fd) for fd in fds]
 	    if "FDSTOREREMOVE" in said:
+	        with open(sys.argv[1] + ".removed", "a") as f:
+	            print(name, file=f)
 	        for gone in [s for s in stored if s[0] == name]:
 	            os.close(gone[1])
 	            stored.remove(gone)
@@ -117,6 +119,9 @@ done
 	fail "the open file is not whole"
 exec {file}<&-
 
+# (By the first one, before it stored them.)
+[ "$(wc -l <"$tmp/manager.removed")" = 2 ] || fail "for a moment they were not kept"
+
 echo "== SIGUSR2: it ends for the next one"
 kill -USR2 "$(daemon_of a)"
 wait_until 20 adopted_times 4
@@ -161,7 +166,7 @@ stop a
 wait "$manager" || fail "the service ended with $?"
 stored '' || fail "kept: $(cat "$tmp/manager.stored")"
 
-rm "$tmp"/manager{,.stored}
+rm "$tmp"/manager{,.stored,.removed}
 echo "== a take-over of a mount that another one covers: that one stays"
 env_of[a]=
 start_node a --store-size 128M
