@@ -148,8 +148,8 @@ echo "== a keeper whose memory the new program cannot read goes on as it is"
 python3 - "$tmp/bin/kvpoold" "$tmp/pkg/kvpoold" <<-'END'
 	import sys
 	data = open(sys.argv[1], "rb").read()
-	assert b"KVKP" in data
-	open(sys.argv[2], "wb").write(data.replace(b"KVKP", b"KVKQ"))
+	assert b"KVK2" in data
+	open(sys.argv[2], "wb").write(data.replace(b"KVK2", b"KVKQ"))
 END
 chmod 755 "$tmp/pkg/kvpoold"
 cp "$tmp/bin/kvpoold" "$tmp/pkg/good"
