@@ -12,16 +12,7 @@ rules=$(realpath "$(dirname "$0")/../../tools/prometheus/alerts.yml")
 
 use_tls
 for role in master node; do cert_renew "$KVTEST_TLS/ca" "$KVTEST_TLS/$role" 30; done
-free_port; etcd_port=$port
-free_port; etcd_peer_port=$port
-launch etcd etcd --data-dir "$tmp/etcd.data" --log-level error \
-	--listen-client-urls "http://127.0.0.1:$etcd_port" \
-	--advertise-client-urls "http://127.0.0.1:$etcd_port" \
-	--listen-peer-urls "http://127.0.0.1:$etcd_peer_port" \
-	--initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer_port" \
-	--initial-cluster "default=http://127.0.0.1:$etcd_peer_port"
-etcd_answers() { curl -sf "http://127.0.0.1:$etcd_port/health" >/dev/null; }
-wait_until 10 etcd_answers
+start_etcd
 start_master --etcd "http://127.0.0.1:$etcd_port"
 for n in a b; do
 	start_node $n --no-mount --store-size 64M --no-fd-passing --hot-gets 0

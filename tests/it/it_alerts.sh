@@ -27,16 +27,7 @@ for alert in $alerts; do
 done
 
 echo "== a pool has each figure that an alert uses"
-free_port; etcd_port=$port
-free_port; etcd_peer_port=$port
-launch etcd etcd --data-dir "$tmp/etcd.data" --log-level error \
-	--listen-client-urls "http://127.0.0.1:$etcd_port" \
-	--advertise-client-urls "http://127.0.0.1:$etcd_port" \
-	--listen-peer-urls "http://127.0.0.1:$etcd_peer_port" \
-	--initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer_port" \
-	--initial-cluster "default=http://127.0.0.1:$etcd_peer_port"
-etcd_answers() { curl -sf "http://127.0.0.1:$etcd_port/health" >/dev/null; }
-wait_until 10 etcd_answers
+start_etcd
 start_master --etcd "http://127.0.0.1:$etcd_port"
 start_node a
 start_node b --no-mount

@@ -14,21 +14,6 @@ now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
 
 # ---- etcd, and a relay to it for each master, which can be cut ----
 
-free_port; etcd_port=$port
-free_port; etcd_peer_port=$port
-start_etcd() {
-	launch etcd etcd --data-dir "$tmp/etcd.data" --log-level error \
-		--listen-client-urls "http://127.0.0.1:$etcd_port" \
-		--advertise-client-urls "http://127.0.0.1:$etcd_port" \
-		--listen-peer-urls "http://127.0.0.1:$etcd_peer_port" \
-		--initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer_port" \
-		--initial-cluster "default=http://127.0.0.1:$etcd_peer_port"
-	wait_until 20 etcd_answers
-}
-etcd_answers() {
-	curl -sf --noproxy '*' --max-time 1 \
-		"http://127.0.0.1:$etcd_port/health" >/dev/null
-}
 key() { # KEY below the cluster's prefix: its value
 	ETCDCTL_API=3 etcdctl --endpoints "127.0.0.1:$etcd_port" \
 		get --print-value-only "/kvpool/it/$1"

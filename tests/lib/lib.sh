@@ -238,6 +238,25 @@ insecure() { # HOST
 	[[ $1 == 127.* || -n ${KVTEST_TLS:-} ]] || echo --insecure
 }
 
+# One etcd on loopback, at $etcd_port; again after it was killed, with its data.
+start_etcd() {
+	if [ -z "${etcd_port:-}" ]; then
+		free_port; etcd_port=$port
+		free_port; etcd_peer_port=$port
+	fi
+	launch etcd etcd --data-dir "$tmp/etcd.data" --log-level error \
+		--listen-client-urls "http://127.0.0.1:$etcd_port" \
+		--advertise-client-urls "http://127.0.0.1:$etcd_port" \
+		--listen-peer-urls "http://127.0.0.1:$etcd_peer_port" \
+		--initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer_port" \
+		--initial-cluster "default=http://127.0.0.1:$etcd_peer_port"
+	wait_until 20 etcd_answers
+}
+etcd_answers() {
+	curl -sf --noproxy '*' --max-time 1 \
+		"http://127.0.0.1:$etcd_port/health" >/dev/null
+}
+
 # start_master [--ns NAME] [OPTION...]
 start_master() {
 	local host=127.0.0.1
