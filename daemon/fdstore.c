@@ -20,16 +20,6 @@
 
 static int conn = -1; /* to `kvpool keep` */
 
-/* Another user would get the mount. */
-static bool is_trusted(int fd)
-{
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
-
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
-	       (peer.uid == 0 || peer.uid == geteuid());
-}
-
 static int connect_once(const char *path)
 {
 	const struct timeval patience = { .tv_sec = ANSWER_S };
@@ -53,7 +43,8 @@ static int connect_once(const char *path)
 		close(fd);
 		return err;
 	}
-	if (!is_trusted(fd)) {
+	/* Another user would get the mount. */
+	if (!daemon_peer_is_own(fd, NULL)) {
 		close(fd);
 		return -EPERM;
 	}

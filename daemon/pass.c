@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 int daemon_pass(int sock, const void *data, size_t len, int fd)
 {
@@ -50,4 +51,15 @@ ssize_t daemon_receive(int sock, void *data, size_t cap, int *ret_fd)
 	    c->cmsg_len == CMSG_LEN(sizeof(int)))
 		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
 	return n;
+}
+
+bool daemon_peer_is_own(int sock, uid_t *ret_uid)
+{
+	struct ucred peer = { .uid = (uid_t)-1 };
+	socklen_t len = sizeof(peer);
+	bool known = !getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len);
+
+	if (ret_uid)
+		*ret_uid = peer.uid;
+	return known && (peer.uid == 0 || peer.uid == geteuid());
 }

@@ -155,15 +155,13 @@ static void on_connection(void)
 {
 	int fd = accept4(keep.listener, NULL, NULL,
 			 SOCK_CLOEXEC | SOCK_NONBLOCK);
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
+	uid_t peer;
 
 	if (fd < 0)
 		return;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) ||
-	    (peer.uid && peer.uid != geteuid())) {
+	if (!daemon_peer_is_own(fd, &peer)) {
 		pool_warn("a connection of user %u is refused; accepted: user "
-			  "%u, root", peer.uid, geteuid());
+			  "%u, root", peer, geteuid());
 		close(fd);
 		return;
 	}
