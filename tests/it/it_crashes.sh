@@ -10,7 +10,7 @@
 # limit: 180
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
-need pgrep unshare nice chrt keeper_user engine_traces
+need pgrep unshare nice chrt setfattr keeper_user engine_traces
 
 seconds=${CRASH_SECONDS:-15}
 [ "$seconds" -ge 5 ] && [ "$seconds" -le 110 ] ||
@@ -23,6 +23,8 @@ start_node a --store-size 2G --keeper
 start_node b --store-size 2G
 a=${mount[a]} b=${mount[b]}
 mkdir -p "$a/use/sub" "$a/load/sub" "$a/traces"
+# The traces may fill the pool, and what is not lost is not evicted either.
+setfattr -n user.kvpool.class -v noevict "$a/load"
 sync "$a/use" "$a/load" "$a/traces" "$a"
 for d in load load/sub; do engine_traces fill --d "$a/$d" --files $files --size 200000 >/dev/null; done
 sync "$a/load" "$a/load/sub"
