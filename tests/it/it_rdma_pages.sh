@@ -22,7 +22,7 @@ node() { # NAME INDEX
 # The next piece that NODE writes or reads waits, with its range registered, for
 # long enough to look at that on a busy machine.
 hold() { # NODE
-	kvpool fault delay --delay 8s --nth 1 --direction rdma \
+	kvpool fault delay --delay 5s --nth 1 --direction rdma \
 		--admin "${admin[$1]}" >/dev/null
 }
 release() { kvpool fault clear --admin "${admin[$1]}" >/dev/null; }
