@@ -77,7 +77,8 @@ static void reply_attr(const struct fs *fs, const struct fuse_in_header *in,
 	reply(fs, in, 0, &out, sizeof(out));
 }
 
-/* The kernel repeats an OPEN after ESTALE, once: not a second one (open.c). */
+/* The kernel repeats an OPEN after ESTALE, once: not a second one (open.c).
+ * (Counted as a ghost's: op="open" and the results of opens do not have it.) */
 static void reply_open(struct fs *fs, const struct fuse_in_header *in,
 		       const void *arg, size_t len)
 {
@@ -85,8 +86,8 @@ static void reply_open(struct fs *fs, const struct fuse_in_header *in,
 
 	if (len >= sizeof(open))
 		memcpy(&open, arg, sizeof(open));
-	fs_stale_sent(fs, in->pid, fs_wants_write((int)open.flags),
-		      (struct fs_refused){ 0, 0, in->uid });
+	fs_stale_add(fs, in->pid, fs_wants_write((int)open.flags),
+		     (struct fs_refused){ 0, 0, in->uid });
 	reply(fs, in, ESTALE, NULL, 0);
 }
 

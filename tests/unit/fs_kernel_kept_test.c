@@ -98,6 +98,10 @@ static void the_open_after_it_is_a_repeated_one(void **state)
 
 	assert_int_equal(ESTALE, ask(w, FUSE_OPEN, OLD(41)));
 	assert_true(fs_stale_take(w->fs, w->k.tid, &pin));
+	/* Opens add up: it is none of op="open", nor a result of one. */
+	assert_int_equal(1, pool_counter_value(&w->fs->ghosts));
+	assert_int_equal(0, pool_counter_value(&w->fs->requests[OP_OPEN]));
+	assert_int_equal(0, pool_counter_value(&w->fs->stale_opens));
 }
 
 static void open_files_keep_their_attributes(void **state)
