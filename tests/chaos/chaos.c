@@ -237,14 +237,26 @@ static bool obey(const char *line)
 	return words == 2 && set_mount(what, which);
 }
 
-/* So that the one who breaks things does not wait for ours, nor we for his. */
+/* So that the one who breaks things does not wait for ours, nor we for his. After a
+ * death of the mount's daemon that is an fsync of each directory: the first one may
+ * say that the daemon has lost something there. */
 static bool sync_one(const char *line, const char **ret_answer)
 {
+	static uint32_t synced_deaths[CHAOS_MOUNTS_MAX];
+	const struct chaos_dir *d = chaos_dirs;
+	uint32_t deaths;
 	unsigned int n;
+	int err;
 
 	if (sscanf(line, "sync %u", &n) != 1 || n >= chaos.nmounts)
 		return false;
-	*ret_answer = chaos_fsync_dir((int)n, &chaos_dirs[0]) ? "no" : "ok";
+	deaths = chaos.mounts[n].deaths;
+	err = chaos_fsync_dir((int)n, d);
+	while (deaths != synced_deaths[n] && (++d)->name)
+		err |= chaos_fsync_dir((int)n, d);
+	if (!err)
+		synced_deaths[n] = deaths;
+	*ret_answer = err ? "no" : "ok";
 	return true;
 }
 

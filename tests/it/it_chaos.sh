@@ -10,13 +10,14 @@
 #   make chaos SECONDS=600 SEED=7     longer, and another order of faults
 #   make chaos MASTERS=3              or 2, with etcd
 #   CHAOS_FAULTS="kill link"          these (see chaos_faults.sh)
+#   CHAOS_BOXES=yes                   a checker as in a container (it_chaos_crash.sh)
 # modes: both
 # limit: 170
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_accounting.sh"
 . "$(dirname "$0")/../chaos/chaos_faults.sh"
 need_fuse
-need chaos jq curl ip tc setfattr
+need chaos jq curl ip tc setfattr unshare
 
 seconds=${SECONDS_OF_CHAOS:-60}
 # The short runs have nearly all faults each, and all of them together.
@@ -266,11 +267,29 @@ setup() {
 	sync "${mount[s1]}/filler"
 }
 
+# A script that runs its arguments where the mounts are bound to other places, as a
+# container has them: one that is made anew does not come there.
+boxes() {
+	local n
+	echo 'mount --make-rprivate /'
+	for n in "${mounts[@]}"; do
+		echo "mkdir $tmp/$n.box && mount --bind ${mount[$n]} $tmp/$n.box &&"
+		echo "	umount -l ${mount[$n]} || exit 1"
+	done
+	echo 'exec "$@"'
+}
+
 start_checker() {
-	local n list=
-	for n in "${mounts[@]}"; do list+=,${mount[$n]}; done
+	local n list= box=()
+	if [ -n "${CHAOS_BOXES:-}" ]; then
+		boxes >"$tmp/boxes"
+		box=(unshare -m bash "$tmp/boxes")
+		for n in "${mounts[@]}"; do list+=,$tmp/$n.box; done
+	else
+		for n in "${mounts[@]}"; do list+=,${mount[$n]}; done
+	fi
 	mkfifo "$tmp/orders" "$tmp/answers"
-	chaos --mounts "${list#,}" --seed "$seed" <"$tmp/orders" \
+	"${box[@]}" chaos --mounts "${list#,}" --seed "$seed" <"$tmp/orders" \
 		>"$tmp/answers" 2>"$tmp/chaos.out" &
 	checker_pid=$!
 	also_kill+=($checker_pid)
