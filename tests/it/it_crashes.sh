@@ -89,7 +89,7 @@ hear
 # open during which two daemons die fails with ESTALE: the kernel tries it twice.)
 adopted() { grep -c ' info adopted ' "$(log_of a)" || :; }
 adopted_more() { [ "$(adopted)" -gt "$before" ]; }
-kills=0 longest=0
+kills=0 took=()
 begun=${EPOCHREALTIME/./} at=$begun
 until [ $((${EPOCHREALTIME/./} - begun)) -ge $((seconds * 1000000)) ]; do
 	until [ $((${EPOCHREALTIME/./} - at)) -ge 1000000 ]; do
@@ -101,15 +101,18 @@ until [ $((${EPOCHREALTIME/./} - begun)) -ge $((seconds * 1000000)) ]; do
 	kill -KILL "$daemon"
 	kills=$((kills + 1))
 	ls "$a/load" >/dev/null || fail "a listing failed after kill $kills"
-	took=$(((${EPOCHREALTIME/./} - at) / 1000))
-	[ $took -le $longest ] || longest=$took
+	took+=($(((${EPOCHREALTIME/./} - at) / 1000)))
 	wait_until 20 adopted_more
 	[ ! -s "$tmp/user.err" ] || break
 done
 wait_ready a
 echo end >&"${USER[1]}"
 hear
-echo "   $kills kills, a path answered after $longest ms at the latest"
+# (Of ten, one may be later: this machine has other work, too.)
+mapfile -t took < <(printf '%s\n' "${took[@]}" | sort -n)
+most=${took[$((kills * 9 / 10 - 1))]}
+echo "   $kills kills, a path answered after ${took[$((kills / 2))]} ms (median), nine" \
+	"in ten times within $most ms, ${took[-1]} ms at the latest"
 echo "   $line"
 wait "$user" || {
 	cat "$tmp/user.err"
@@ -118,6 +121,7 @@ wait "$user" || {
 [[ $line =~ ^([0-9]+)\ reads,\ ([0-9]+)\ files ]] || fail "it says \"$line\""
 [ "${BASH_REMATCH[1]}" -ge 100 ] && [ "${BASH_REMATCH[2]}" -ge 20 ] && [ $kills -ge 3 ] ||
 	fail "it has done too little to show anything"
+[ "$most" -le $((2000 * KVTEST_SLOW)) ] || fail "not within 2 s"
 
 echo "== readers, by the bound mount and by the bound subdirectory"
 # The third one seldom runs: its opens were answered long before it sees that, perhaps
@@ -126,6 +130,7 @@ if [ "$KVTEST_MODE" = passthrough ]; then
 	sed -i '/Stale file handle$/d; s/errors=[0-9]*/errors=0/' "$tmp/load.3"
 	! grep '^open' "$tmp/load.3" || fail "an open failed"
 fi
+! grep '^open' "$tmp"/load.[12] || fail "an open failed"
 for l in "$tmp"/load.?; do
 	said=$(tail -n 1 "$l")
 	echo "   $said"
