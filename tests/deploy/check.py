@@ -17,6 +17,7 @@ from manifests import (
     MONITORING,
     OVERLAYS,
     RBG,
+    RBG_POLICY,
     TOP,
     Object,
     env_of,
@@ -33,7 +34,7 @@ def sets() -> dict[str, list[Object]]:
     """Objects that belong together, by name."""
     found = {f"overlay {o}": render(TOP / "overlays" / o) for o in OVERLAYS}
     found["monitoring"] = render(TOP / "overlays" / "tcp") + render(MONITORING)
-    found["rbg"] = load(RBG)
+    found["rbg"] = load(RBG) + load(RBG_POLICY)
     for path in ENGINES:
         found[f"engine {path.parent.name}"] = load(path)
     return found
@@ -97,10 +98,13 @@ def engines_fit() -> list[str]:
 
 
 def names_in_readme(folder: str) -> list[str]:
-    """The table of variables in the README is what kvpoold says."""
+    """The table of variables in the README is what kvpoold says; and how many mistakes
+    are made here."""
     text = (TOP / "README.md").read_text()
     rows = re.findall(r"^\| `(MOONCAKE_\w+)` \| (?:`(KVPOOL_\w+)`|none) \|", text, re.M)
     bad = [] if len(rows) >= 7 else [f"README.md: {len(rows)} variables in its table"]
+    if f" {len(MUTATIONS)} mistakes," not in text:
+        bad.append(f"README.md: not {len(MUTATIONS)} mistakes")
     for theirs, ours in rows:
         said = subprocess.run(
             [f"{folder}/kvpoold", "--foreground"],

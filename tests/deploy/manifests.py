@@ -16,6 +16,7 @@ Object = dict[str, Any]
 
 TOP = pathlib.Path(__file__).resolve().parents[2] / "tools" / "deploy"
 RBG = TOP / "rbg" / "inference.yaml"
+RBG_POLICY = TOP / "rbg" / "network-policy.yaml"
 OVERLAYS = ("tcp", "rdma", "tls", "etcd")
 MONITORING = TOP / "monitoring"
 ENGINES = (

@@ -205,6 +205,14 @@ MUTATIONS = [
             ["spec"]["ingress"][0]["ports"][0], port=7079),
         "no pod has port 7079"),
     Mutation(
+        "a pod that no policy is for", GROUP,
+        lambda o: _set(o[2]["spec"]["podSelector"]["matchLabels"], **{"kvpool.io/role": "stores"}),
+        "kvpool-store: no network policy"),
+    Mutation(
+        "a policy for a store's port that is not there", GROUP,
+        lambda o: _set(o[2]["spec"]["ingress"][0]["ports"][0], port=7070),
+        "no pod has port 7070"),
+    Mutation(
         "a claim of another name", LLMD,
         lambda o: _set(o[1]["metadata"], name="llm-d-kv-cache"), "no claim"),
     Mutation(

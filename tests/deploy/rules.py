@@ -373,8 +373,20 @@ def volumes_are_in_the_mount(objects: list[Object], nodes: list[Object]) -> list
     ]
 
 
+def _pods_without_policy(objects: list[Object], pods: list[Pod]) -> Iterator[str]:
+    """Pods with an address of their own, to which anybody may connect."""
+    policies = [o["spec"] for o in objects if o["kind"] == "NetworkPolicy"]
+    for p in pods:
+        chosen = [s["podSelector"]["matchLabels"].items() for s in policies]
+        if not p.spec.get("hostNetwork") and not any(
+            c <= p.labels.items() for c in chosen
+        ):
+            yield f"{p.name}: no network policy is for it"
+
+
 def _policy_rules(objects: list[Object]) -> Iterator[str]:
     pods = pods_of(objects)
+    yield from _pods_without_policy(objects, pods)
     for o in objects:
         if o["kind"] not in ("NetworkPolicy", "Service"):
             continue
@@ -388,7 +400,8 @@ def _policy_rules(objects: list[Object]) -> Iterator[str]:
             q["containerPort"] for p in met for c in p.containers()
             for q in c.get("ports", [])
         }  # fmt: skip
-        rules = [r for i in spec.get("ingress", []) for r in i["ports"]]
+        # (One without ports is for all of them.)
+        rules = [r for i in spec.get("ingress", []) for r in i.get("ports", [])]
         for r in rules or spec.get("ports", []):
             if r["port"] not in ports:
                 at = f"{o['kind']} {o['metadata']['name']}"
