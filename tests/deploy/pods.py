@@ -271,7 +271,7 @@ class RunningContainer:
             "read_only_root": self._context().get("readOnlyRootFilesystem", False),
             "volumes": [
                 {
-                    "source": str(self.pod.volume(m["name"]) / m.get("subPath", "")),
+                    "source": str(self.pod.sub_path(m)),
                     "target": m["mountPath"],
                     "propagation": m.get("mountPropagation"),
                     "read_only": m.get("readOnly", False),
@@ -476,6 +476,16 @@ class RunningPod:
             claim = v["persistentVolumeClaim"]["claimName"]
             return self.host.path(self.cluster.claims[claim])
         return self.top / "volumes" / name
+
+    def sub_path(self, mount: Object) -> pathlib.Path:
+        """What a container mounts of a volume. The kubelet makes it, as root and with
+        the volume's mode, where it is not there."""
+        volume = self.volume(mount["name"])
+        at = volume / mount.get("subPath", "")
+        if not at.exists():
+            at.mkdir()
+            at.chmod(volume.stat().st_mode & 0o7777)
+        return at
 
     def _make_volume(self, v: Object) -> None:
         at = self.volume(v["name"])

@@ -1,6 +1,7 @@
 """run_nodes.py DIR PROGRAMS: overlays/tcp of tools/deploy on two nodes, started from
-its very YAML (pods.py), and engines that mount it as llm-d and vLLM production-stack
-do: an engine that is first, conversations, updates that hand over, and a crash.
+its very YAML (pods.py), and engines that mount it as llm-d, KServe and vLLM
+production-stack do: an engine that is first, conversations, updates that hand over,
+and a crash.
 """
 
 import copy
@@ -57,6 +58,26 @@ def stack_engine() -> Pod:
     return engine("stack", volume, mount, model["vllmConfig"]["extraArgs"])
 
 
+def kserve_engine() -> Pod:
+    """Made of our service as KServe makes it: a path of the claim, at a place of its
+    own. Its user is one of those that OpenShift gives."""
+    (service,) = load(TOP / "engines" / "kserve" / "service.yaml")
+    (tier,) = service["spec"]["kvCacheOffloading"]["secondary"]
+    ref = tier["fileSystem"]["pvc"]["ref"]
+    name, at = "kv-cache-0", "/mnt/kv-cache-0"
+    config = {
+        "kv_connector_extra_config": {"secondary_tiers": [{"type": "fs", "root_dir": at}]}
+    }
+    pod = engine(
+        "kserve",
+        {"name": name, "persistentVolumeClaim": {"claimName": ref["name"]}},
+        {"name": name, "mountPath": at, "subPath": ref["path"]},
+        ["--kv-transfer-config", json.dumps(config)],
+    )
+    pod.spec["securityContext"] = {"runAsUser": 1000650000, "runAsNonRoot": True}
+    return pod
+
+
 class Nodes:
     def __init__(self, top: pathlib.Path, programs: pathlib.Path) -> None:
         self.cluster = Cluster(top, programs, SCALE)
@@ -65,7 +86,7 @@ class Nodes:
         self.hosts = [Host(self.cluster, f"node-{i}") for i in (1, 2)]
         self.current: dict[str, RunningPod] = {}
         self.started = 0
-        for o in load(ENGINES[0]):
+        for o in [o for e in ENGINES for o in load(e)]:
             if o["kind"] == "PersistentVolume":
                 claim = o["spec"]["claimRef"]["name"]
                 self.cluster.claims[claim] = o["spec"]["hostPath"]["path"]
@@ -171,6 +192,18 @@ def test(nodes: Nodes) -> None:
     for name, t in (("llm-d", talks), ("production-stack", other)):
         print(f"   {name}: {t.turns} turns, {t.loaded} of {t.could} blocks loaded")
         assert t.loaded == t.could > 0
+
+    print("== the same by KServe's claim, as a user who is not root")
+    third = [nodes.cluster.start(kserve_engine(), f"kserve-{h.name}", h) for h in nodes.hosts]
+    for e in third:
+        e.wait_ready()
+    served = Talks([f"http://{e.ip}:8000" for e in third], seed=3)
+    served.round()
+    print(f"   {served.turns} turns, {served.loaded} of {served.could} blocks loaded")
+    assert served.loaded == served.could > 0
+    for e in third:
+        e.kill()
+        e.forget()
 
     print("== each node is updated under load; the old pod waits, not ready")
     with Load(talks), Load(other):
