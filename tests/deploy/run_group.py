@@ -4,12 +4,14 @@ conversations with both kinds of engines, updates in place, scaling, and the los
 each store in turn.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 from load import Load, Talks
 from manifests import RBG, Pod, load, pods_of
@@ -90,21 +92,31 @@ class Group:
         del self.running[pod.name]
         self.start_one(pod.pod.name).wait_ready()
 
+    def store_bytes(self) -> int:
+        nodes = json.loads(self.ask("nodes", "--json"))["nodes"]
+        return sum(n["capacity"] for n in nodes if n["state"] == "alive")
+
     def check_memory(self) -> None:
         for pod in self.running.values():
             assert pod.is_alive(), f"{pod.name} is not alive"
             peak, limit, kills = pod.memory()
             print(f"   {pod.name}: peak {peak >> 20} of {limit >> 20} MiB")
             assert 0 < peak <= limit and not kills, f"{pod.name}: {kills} killed"
+            # All of the store is charged to it.
+            least = sum(
+                int(c.env().get("KVPOOL_STORE_SIZE", 0)) * 3 // 4 for c in pod.containers
+            )
+            assert peak > least, f"{pod.name}: {peak}, not {least}"
 
 
-def set_replicas(group: Group, count: int) -> None:
+@contextlib.contextmanager
+def operator(group: Group) -> Iterator[pathlib.Path]:
     """An operator's mount, outside of the group."""
     at = group.cluster.top / "operator"
-    at.mkdir()
+    at.mkdir(exist_ok=True)
     (master,) = group.of("kvpool-master")
     bin_ = group.cluster.image / "usr" / "bin" / "kvpoold"
-    with open(group.cluster.top / "operator.log", "wb") as log:
+    with open(group.cluster.top / "operator.log", "ab") as log:
         daemon = subprocess.Popen(
             [
                 "nsenter",
@@ -127,9 +139,28 @@ def set_replicas(group: Group, count: int) -> None:
         )
     wait_until("the operator's mount", 20, lambda: os.path.ismount(at))
     wait_until("the directory", 20, lambda: (at / "vllm").is_dir())
-    run("setfattr", "-n", "user.kvpool.replicas", "-v", str(count), str(at / "vllm"))
+    yield at
     daemon.terminate()
     assert daemon.wait(20) == 0
+
+
+def set_replicas(group: Group, count: int) -> None:
+    with operator(group) as at:
+        run("setfattr", "-n", "user.kvpool.replicas", "-v", str(count), str(at / "vllm"))
+
+
+def fill(group: Group) -> None:
+    """More than all stores have room for: what is old makes room."""
+    size = group.store_bytes()
+    content = os.urandom(4 << 20)
+    with operator(group) as at:
+        folder = at / "fill"
+        folder.mkdir()
+        fd = os.open(folder, os.O_RDONLY)
+        for i in range(size * 5 // 4 // len(content)):
+            (folder / str(i)).write_bytes(content)
+            os.fsync(fd)
+        os.close(fd)
 
 
 def test(group: Group) -> None:
@@ -187,7 +218,8 @@ def test(group: Group) -> None:
     print(f"   {lost} blocks lost")
     assert lost == 0
 
-    print("== each pod is alive, and its memory")
+    print("== the stores are filled; each pod is alive, and its memory")
+    fill(group)
     group.check_memory()
 
 
