@@ -4,10 +4,10 @@
 # never sees another mount.
 # modes: both
 # limit: 240
-LOG_ALLOW='error .*(no daemon has adopted the mount in time|the mount was taken away)'
+LOG_ALLOW='error .*(no daemon has adopted the mount in time|the mount was taken away|cannot listen on)'
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
-need jq curl cmp unshare keeper_user findmnt
+need jq curl cmp unshare keeper_user findmnt python3 ss
 
 same() { cmp -s "$1" "$2"; }
 daemon_of() { status_json "$1" .pid; } # pid[NAME] is the keeper's
@@ -22,6 +22,9 @@ kill_daemon() { # NAME
 }
 adopted_more() { [ "$(adopted "$1")" -gt "$2" ]; }
 
+listening() { # ADDRESS yes|no
+	if ss -Hltn "sport = :${1##*:}" | grep -q .; then [ "$2" = yes ]; else [ "$2" = no ]; fi
+}
 not_there() { [ ! -e "/proc/$1" ]; } # PID
 is_two() { [ "$(cat "$1")" = 2 ]; }
 
@@ -228,6 +231,37 @@ gone() { ! findmnt "$a" >/dev/null || dead; }
 wait_until 20 gone
 start_node a --store-size 384M --keeper
 same "$tmp/src" "$a/d/k" || fail "not readable after a start"
+
+if [ "$KVTEST_MODE" = passthrough ]; then # (it is the same in both, and takes 30 s)
+	echo "== no daemon can start: requests wait for 30 s, then the mount ends"
+	daemon=$(daemon_of a)
+	kill -STOP "${pid[a]}"
+	kill -KILL "$daemon"
+	wait_until 10 listening "${listen[a]}" no
+	python3 -c '
+import socket, sys, time
+host, port = sys.argv[1].rsplit(":", 1)
+taken = socket.create_server((host, int(port)))
+time.sleep(90)' "${listen[a]}" &
+	also_kill=($!)
+	wait_until 10 listening "${listen[a]}" yes
+	kill -CONT "${pid[a]}"
+	before=$SECONDS
+	! timeout 90 cat "$a/d/k" >/dev/null 2>"$tmp/said" || fail "it was read"
+	grep -q abort "$tmp/said" || fail "said: $(cat "$tmp/said")"
+	took=$((SECONDS - before))
+	echo "   $took s"
+	[ $took -ge 25 ] && [ $took -le $((45 * KVTEST_SLOW)) ] || fail "it took $took s"
+	wait_until 10 dead
+	status=0
+	wait "${pid[a]}" || status=$?
+	[ $status = 1 ] || fail "the keeper ended with $status"
+	unset "pid[a]"
+	kill "${also_kill[0]}"
+	also_kill=()
+	start_node a --store-size 384M --keeper
+	same "$tmp/src" "$a/d/k" || fail "not readable after a start"
+fi
 
 echo "== umount ends both"
 umount "$a"
