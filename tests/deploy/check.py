@@ -135,12 +135,14 @@ def main() -> int:
         print("no kubectl here: rendered overlays are not compared with its own")
     print(f"{sum(map(len, every.values()))} objects checked, {len(bad)} findings")
     bad += names_in_readme(sys.argv[1]) + engines_fit()
-    for m in MUTATIONS:
+    # (They change what is right: a field that is misspelt already is not there.)
+    made = [] if bad else MUTATIONS
+    for m in made:
         name, objects = m.applied(every)
         met = [f for f in findings(name, objects, schemas, programs) if m.expect in f]
         if not met:
             bad.append(f"not found: {m.what} (in {name})")
-    print(f"{len(MUTATIONS)} mistakes made on purpose")
+    print(f"{len(made)} mistakes made on purpose")
     for text in bad:
         print(f"FOUND {text}")
     return 1 if bad else 0
