@@ -48,7 +48,7 @@ struct daemon_admin {
 	int fd;		  /* the TCP socket that listens; tcp's or front's */
 	uint16_t port;
 	struct pool_listener *local; /* owns; the Unix socket, or NULL */
-	struct pool_counter refused; /* for Host, Origin, user or role */
+	struct pool_counter refused; /* for headers, user or role */
 	struct pool_counter crowded, slow; /* connections that were closed */
 	struct pool_counter waited; /* requests, for another turn */
 	unsigned int open_servers; /* while closing */
@@ -554,7 +554,8 @@ static int open_http(struct daemon_admin *a, int listen_fd, bool paced,
 				     .arg = a,
 				     .crowded = &a->crowded,
 				     .slow = &a->slow,
-				     .waited = &a->waited };
+				     .waited = &a->waited,
+				     .refused = &a->refused };
 
 	return admin_http_open(&o, ret_http);
 }
@@ -650,7 +651,7 @@ int daemon_admin_open(const struct daemon_admin_opts *opts,
 	a->opts = *opts;
 	(void)pool_metrics_counter(
 		opts->metrics, &a->refused, "kvpool_admin_refused_total", NULL,
-		"HTTP requests refused for their Host, Origin, user or role.");
+		"HTTP requests refused for their headers, user or role.");
 	(void)pool_metrics_counter(
 		opts->metrics, &a->crowded, "kvpool_admin_crowded_total", NULL,
 		"HTTP connections closed: too many from one address.");

@@ -18,6 +18,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "daemon/admin_guard.h"
@@ -158,6 +159,55 @@ static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
 
 /* ---- requests ---- */
 
+struct header_counts {
+	unsigned int hosts, lengths, codings, spaced;
+};
+
+static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind,
+				 const char *name, const char *value)
+{
+	struct header_counts *n = arg;
+
+	(void)kind;
+	(void)value;
+	n->hosts += strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0;
+	n->lengths += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+	n->codings += strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+	n->spaced += strpbrk(name, " \t") != NULL;
+	return MHD_YES;
+}
+
+/* A proxy before us may see another host in it, or another end, than MHD,
+ * which accepts such requests. */
+static bool is_ambiguous(struct MHD_Connection *conn, const char *version)
+{
+	struct header_counts n = { 0 };
+
+	MHD_get_connection_values(conn, MHD_HEADER_KIND, on_header, &n);
+	return n.hosts > 1 || n.lengths + n.codings > 1 || n.spaced ||
+	       (!n.hosts && strcmp(version, MHD_HTTP_VERSION_1_0) != 0);
+}
+
+/* What follows the header is no request: the connection is closed. */
+static enum MHD_Result refuse_ambiguous(struct admin_http *h,
+					struct MHD_Connection *conn)
+{
+	static char text[] =
+		"accepted: one Host (HTTP/1.0: none, too), at most one of "
+		"Content-Length and Transfer-Encoding, no space before a "
+		"colon\n";
+	struct MHD_Response *r = MHD_create_response_from_buffer(
+		sizeof(text) - 1, text, MHD_RESPMEM_PERSISTENT);
+	enum MHD_Result ok;
+
+	pool_count(h->opts.refused);
+	if (!r)
+		return MHD_NO;
+	ok = MHD_queue_response(conn, MHD_HTTP_BAD_REQUEST, r);
+	MHD_destroy_response(r);
+	return ok;
+}
+
 /* May it be answered now? If not, it is asked again when its turn comes. */
 static bool may_answer(struct admin_http *h, struct MHD_Connection *conn)
 {
@@ -183,10 +233,11 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn,
 	static char header_seen;
 	struct admin_http *h = arg;
 
-	(void)version;
 	(void)body;
 	/* The first call is for the header. An answer to it would close the
 	 * connection. */
+	if (!*state && is_ambiguous(conn, version))
+		return refuse_ambiguous(h, conn);
 	if (!*state || *body_len) {
 		*state = &header_seen;
 		*body_len = 0; /* ignored */

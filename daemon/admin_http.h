@@ -44,8 +44,10 @@ struct admin_http_opts {
 				  const char *path, const char *method);
 	void *arg; /* of answer */
 	/* Borrowed. Connections closed because of ADMIN_HTTP_ADDRESS_MAX, and
-	 * because of exchange_ms; requests that waited for another turn. */
-	struct pool_counter *crowded, *slow, *waited;
+	 * because of exchange_ms; requests that waited for another turn;
+	 * requests refused because two readers may understand them
+	 * differently. */
+	struct pool_counter *crowded, *slow, *waited, *refused;
 };
 
 /* 0 or -errno; on an error listen_fd is closed. */

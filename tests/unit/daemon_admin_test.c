@@ -708,6 +708,57 @@ static void other_users_of_the_machine_see_no_names(void **state)
 	assert_non_null(strstr(got, "\"x\""));
 }
 
+/* Of two lengths a proxy may believe the other one: what is the body for it
+ * would be the next request for us. */
+static void requests_that_can_be_read_in_two_ways_are_refused(void **state)
+{
+#define NEXT "GET /api/names?text=next HTTP/1.1\r\nHost: localhost\r\n" \
+	     "Connection: close\r\n\r\n"
+	static const char *const bad[] = {
+		"POST /api/change HTTP/1.1\r\nHost: localhost\r\n"
+		"Content-Length: 0\r\nContent-Length: 80\r\n\r\n" NEXT,
+		"POST /api/change HTTP/1.1\r\nHost: localhost\r\n"
+		"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+		"0\r\n\r\n" NEXT,
+		"POST /api/change HTTP/1.1\r\nHost: localhost\r\n"
+		"transfer-encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n"
+		"0\r\n\r\n" NEXT,
+		"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+		"Content-Length: 0\r\nContent-Length: 80\r\n\r\n" NEXT,
+		"GET /healthz HTTP/1.1\r\nHost: localhost\r\nhost: a.b\r\n\r\n"
+		NEXT,
+		"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+		"Content-Length : 80\r\n\r\n" NEXT,
+		"GET /healthz HTTP/1.1\r\n\r\n" NEXT,
+	};
+	static const char *const good[] = {
+		"GET /healthz HTTP/1.0\r\n\r\n",
+		"POST /api/change HTTP/1.1\r\nHost: localhost\r\n"
+		"Content-Length: 0\r\n\r\n" NEXT,
+		"POST /api/change HTTP/1.1\r\nHost: localhost\r\n"
+		"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" NEXT,
+	};
+	struct sockaddr_in tcp = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const char *got;
+
+	(void)state;
+	tcp.sin_port = htons(daemon_admin_port(t.admin));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		got = talk_as(getuid(), (void *)&tcp, sizeof(tcp), bad[i]);
+		assert_non_null(strstr(got, "400 Bad Request"));
+		assert_null(strstr(got, "200 OK"));
+	}
+	assert_int_equal(0, t.changes);
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		got = talk_as(getuid(), (void *)&tcp, sizeof(tcp), good[i]);
+		assert_non_null(strstr(got, "200 OK"));
+		assert_null(strstr(got, "400 Bad Request"));
+	}
+	assert_int_equal(2, t.changes);
+#undef NEXT
+}
+
 /* A user could listen there to impersonate the daemon. */
 static void sockets_of_other_users_are_not_found(void **state)
 {
@@ -1173,6 +1224,7 @@ int main(void)
 		T(the_unix_socket_serves_this_user),
 		T(other_users_of_the_machine_change_nothing),
 		T(other_users_of_the_machine_see_no_names),
+		T(requests_that_can_be_read_in_two_ways_are_refused),
 		T(sockets_of_other_users_are_not_found),
 		cmocka_unit_test_setup_teardown(
 			posts_of_other_machines_are_refused, setup_everywhere,
