@@ -51,6 +51,10 @@ listen[master]=$masters
 start_node a --no-fd-passing --bulk auth
 start_node b --no-fd-passing --bulk auth --keeper
 unset "listen[master]"
+# A node is ready before it has found the master that leads; sync waits for those
+# mounts that have joined.
+joined() { has_metric "${admin[$1]}" kvpool_node_master_connected 1; }
+for n in a b; do wait_until 20 joined $n; done
 
 echo "== the pool works: a lane, and a library"
 head -c 5000000 /dev/urandom >"$tmp/src"
