@@ -377,7 +377,7 @@ static void warn_refused(const struct pump *p)
 
 	(void)uv_ip_name((const struct sockaddr *)&p->from, address,
 			 sizeof(address));
-	pool_warn_limited("admin address: %s: TLS: not accepted: %s", address,
+	pool_warn_paced("admin address: %s: TLS: not accepted: %s", address,
 			  pool_tls_why(p->stream));
 }
 
@@ -390,7 +390,7 @@ static void shake(struct pump *p)
 
 	if (err != -EAGAIN)
 		pool_tls_count(t->opts.tls, err);
-	if (err == -EKEYREJECTED)
+	if (err == -EKEYREJECTED && pool_tls_is_news(t->opts.tls, p->stream))
 		warn_refused(p);
 	if (!err)
 		err = hand_over(p);

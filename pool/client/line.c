@@ -280,8 +280,8 @@ static int secure(struct client_line *l, unsigned int which)
 	if (err || !tls)
 		return err;
 	err = pool_tls_shake(w->tls);
-	if (err == -EKEYREJECTED)
-		pool_warn_limited("%s:%u: TLS: not accepted: %s",
+	if (err == -EKEYREJECTED && pool_tls_is_news(tls, w->tls))
+		pool_warn_paced("%s:%u: TLS: not accepted: %s",
 				  l->to.tcp.host, l->to.tcp.port,
 				  pool_tls_why(w->tls));
 	pool_tls_count(tls, err);

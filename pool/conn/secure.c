@@ -27,8 +27,8 @@ int conn_shake(struct pool_conn *c)
 {
 	int err = pool_tls_shake(c->stream);
 
-	if (err == -EKEYREJECTED)
-		pool_warn_limited("%s: TLS: not accepted: %s", c->name,
+	if (err == -EKEYREJECTED && pool_tls_is_news(c->tls, c->stream))
+		pool_warn_paced("%s: TLS: not accepted: %s", c->name,
 				  pool_tls_why(c->stream));
 	if (err != -EAGAIN)
 		pool_tls_count(c->tls, err);

@@ -33,6 +33,8 @@
 #define ANSWERS_MAX (64u << 10)
 #define SOON_S (14 * 86400) /* warn this long before expiry */
 #define CHAIN_MAX 4 /* certificates between the peer's and a CA */
+#define TOLD_MAX 64u	  /* refused certificates remembered; the oldest go */
+#define TOLD_MS 3600000u /* until the same refusal is news again */
 
 /* The files as read at one time; shared by the streams that started then. */
 struct certs {
@@ -45,12 +47,16 @@ struct certs {
 struct pool_tls {
 	char *dir;
 	struct pool_tls_id self; /* of the first certificate read: constant */
-	pthread_mutex_t lock;	 /* protects certs and read */
+	pthread_mutex_t lock;	 /* protects certs, read and told */
 	struct certs *certs;
 	struct timespec read[3]; /* mtime of the files */
 	enum { LOGGED_NOTHING, LOGGED_SOON, LOGGED_EXPIRED } logged;
 	uint64_t renew_ms;
 	bool plain; /* bulk may be sent unencrypted */
+	struct {
+		uint64_t cert, until_ms;
+	} told[TOLD_MAX]; /* by pool_tls_is_news */
+	unsigned int next_told;
 	struct pool_counter accepted, refused, failed, renewed, ended;
 	struct pool_gauge expires;
 };
@@ -63,6 +69,7 @@ struct pool_tls_stream {
 	unsigned int roles;
 	char *host; /* owns, or NULL */
 	bool known; /* `peer` and `cert` are set */
+	uint64_t shown; /* hash of the peer's certificate; 0: none was seen */
 	struct pool_tls_id peer;
 	X509 *cert; /* owns */
 	uint8_t *sink; /* the thread's buffer, during a write; else NULL */
@@ -394,6 +401,28 @@ void pool_tls_count(struct pool_tls *t, int err)
 					  &t->failed);
 }
 
+bool pool_tls_is_news(struct pool_tls *t, const struct pool_tls_stream *s)
+{
+	uint64_t now = pool_now_ms();
+	unsigned int i;
+	bool news;
+
+	if (!s->shown)
+		return true;
+	pthread_mutex_lock(&t->lock);
+	for (i = 0; i < TOLD_MAX && t->told[i].cert != s->shown; i++)
+		;
+	news = i == TOLD_MAX || now >= t->told[i].until_ms;
+	if (i == TOLD_MAX)
+		i = t->next_told++ % TOLD_MAX;
+	if (news) {
+		t->told[i].cert = s->shown;
+		t->told[i].until_ms = now + TOLD_MS;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return news;
+}
+
 static void on_print(void *arg)
 {
 	struct pool_tls *t = arg;
@@ -705,6 +734,17 @@ static void name_of(X509 *cert, char *to, int cap)
 			*p = '?';
 }
 
+static uint64_t hash_of(X509 *cert)
+{
+	unsigned char sum[EVP_MAX_MD_SIZE] = { 0 };
+	uint64_t hash;
+
+	if (!cert || !X509_digest(cert, EVP_sha256(), sum, NULL))
+		return 0;
+	memcpy(&hash, sum, sizeof(hash));
+	return hash;
+}
+
 static int on_verify(int ok, X509_STORE_CTX *x)
 {
 	SSL *ssl = X509_STORE_CTX_get_ex_data(
@@ -714,6 +754,7 @@ static int on_verify(int ok, X509_STORE_CTX *x)
 	int err = X509_STORE_CTX_get_error(x);
 	char name[64];
 
+	s->shown = hash_of(X509_STORE_CTX_get0_cert(x));
 	if (!ok) {
 		name_of(cert, name, sizeof(name));
 		snprintf(s->why, sizeof(s->why), "its certificate (%s) is not "

@@ -199,6 +199,39 @@ static void an_expired_certificate_is_refused(void **state)
 	refused(&pki.ca, &w, "expired; kvpool certs renew");
 }
 
+/* Who is refused tries again: the log has a line of it, and not one a second. */
+static void a_refusal_is_news_once_for_each_certificate(void **state)
+{
+	struct pki_want w = a_node;
+
+	(void)state;
+	for (int who = 0; who < 2; who++) {
+		char *dir;
+
+		w.from_s = -7200 - who;
+		w.to_s = -3600;
+		dir = pki_dir_make(&pki.ca, &pki.ca, NULL, &w);
+		if (!who)
+			open_end(&t.accepts, pki.master);
+		open_end(&t.dials, dir);
+		for (int again = 0; again < 3; again++) {
+			shake();
+			assert_int_equal(-EKEYREJECTED, t.accepts.err);
+			assert_int_equal(!again, pool_tls_is_news(t.accepts.tls,
+								  t.accepts.s));
+			pool_tls_free(t.dials.s);
+			pool_tls_free(t.accepts.s);
+			close(t.dials.fd);
+			close(t.accepts.fd);
+			make_pair();
+		}
+		t.dials.s = t.accepts.s = NULL;
+		pki_dir_free(dir);
+		if (!who)
+			pool_tls_close(t.dials.tls);
+	}
+}
+
 static void a_certificate_of_the_future_is_refused(void **state)
 {
 	struct pki_want w = a_node;
@@ -614,6 +647,7 @@ int main(void)
 		T(another_pools_certificate_is_refused),
 		T(an_intermediate_ca_is_trusted_without_its_root),
 		T(an_expired_certificate_is_refused),
+		T(a_refusal_is_news_once_for_each_certificate),
 		T(a_certificate_of_the_future_is_refused),
 		T(another_cluster_is_refused),
 		T(a_role_that_is_not_wanted_is_refused),
