@@ -132,6 +132,34 @@ static void a_connection_that_ended_makes_room_for_another(void **state)
 	assert_true(joins(2, 1));
 }
 
+/* Those that left and may return count, too, until they are gone. */
+static void an_address_has_only_so_many_nodes(void **state)
+{
+	(void)state;
+	with_limits(2, 0);
+	for (int i = 0; i < 3; i++) {
+		assert_true(joins(i, 1));
+		fake_hang_up(&node[i]);
+		run_until(&loop, metric("kvpool_master_sessions") == 0);
+	}
+	assert_false(joins(3, 1));
+	assert_int_equal(-ENOSPC, node[3].error);
+	assert_int_equal(1, metric("kvpool_master_sessions_refused_total"));
+	assert_true(joins(3, 2));
+	fake_hang_up(&node[3]);
+	node[3].id[0] ^= 0x80;
+	run_until(&loop, joins(3, 1));
+}
+
+static void a_second_join_ends_the_session(void **state)
+{
+	(void)state;
+	assert_true(joins(0, 1));
+	fake_send_join(&node[0]);
+	run_until(&loop, node[0].closed);
+	assert_int_equal(1, metric("kvpool_master_bad_messages_total"));
+}
+
 static void nobody_ends_a_node_s_session_from_another_address(void **state)
 {
 	(void)state;
@@ -281,6 +309,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		T(an_address_has_only_so_many_connections),
 		T(a_connection_that_ended_makes_room_for_another),
+		T(an_address_has_only_so_many_nodes),
+		T(a_second_join_ends_the_session),
 		T(nobody_ends_a_node_s_session_from_another_address),
 		T(a_node_that_moved_joins_when_the_one_before_is_gone),
 		T(an_endless_message_is_cut_off),
