@@ -101,6 +101,14 @@ fds=$(ls "/proc/$keeper/fd" | wc -l)
 [ "$fds" = "$before" ] || fail "$fds descriptors are open, not $before"
 [ "$(stat -c %a "$tmp/keep")" = 600 ] || fail "mode $(stat -c %a "$tmp/keep")"
 
+echo "== nor does another user, whatever the mode of the socket"
+chmod 666 "$tmp/keep"
+got=$(setpriv --reuid 65534 --clear-groups timeout 10 \
+	socat -u "UNIX-CONNECT:$tmp/keep,type=5" - </dev/null) || fail "it was not closed"
+[ -z "$got" ] || fail "it was answered: $got"
+said 'a connection of user 65534 is refused; accepted: user 0, root' || fail "not refused"
+chmod 600 "$tmp/keep"
+
 echo "== what is no socket stays, and so does another keeper's"
 echo mine >"$tmp/file"
 mkdir "$tmp/dir"
