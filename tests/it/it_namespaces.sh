@@ -93,6 +93,25 @@ refused 'not in the pool' library '' get top "$tmp/got"
 refused 'not in the namespaces.* certificate: b' library '' put top "$tmp/src"
 is "$(ls -A "$A" | tr '\n' ' ')" 'a ab b top '
 
+echo "== a Python program limited to /b, by tls_dir"
+env -u KVPOOL_TLS_DIR KVPOOL_LIBRARY="$BIN/libkvpool.so.0" PYTHONDONTWRITEBYTECODE=1 \
+	PYTHONPATH="$(dirname "$0")/../../tools/python" \
+	/usr/bin/python3 - "${listen[master]}" "$tmp/c-b" "$tmp/py" >"$tmp/said" 2>&1 <<-'END' ||
+	import sys
+	import kvpool
+	with kvpool.Pool(sys.argv[1], tls_dir=sys.argv[2], buffer_dir=sys.argv[3],
+	                 buffer_size="64M", tls_renew=60) as pool:
+	    assert pool.namespace("b").exists("f")
+	    try:
+	        pool.namespace("a").exists("f")
+	        sys.exit("a is not refused")
+	    except kvpool.NotAllowed as e:
+	        print(e)
+	END
+	fail "$(cat "$tmp/said")"
+grep -q '"a" is not in the namespaces of this connection.s certificate: b' "$tmp/said" ||
+	fail "$(cat "$tmp/said")"
+
 echo "== restarted, it still hides what it keeps for others, and still keeps it"
 stop b
 start_node b --tls-dir "$tmp/n-a"

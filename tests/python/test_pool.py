@@ -195,7 +195,15 @@ class WhatCCannotTake(PoolCase):
         self.refused("namespace is 't.x00x'", self.pool.namespace, "t\0x")
         self.refused("path is 'a.x00b'", self.ns.path_key, "a\0b")
         self.refused("size is '1.x00G'", kvpool.parse_size, "1\0G")
-        for option in ("listen", "advertise", "name", "buffer_dir", "rdma_device"):
+        for option in (
+            "listen",
+            "advertise",
+            "name",
+            "buffer_dir",
+            "rdma_device",
+            "tls_dir",
+            "bulk",
+        ):
             self.refused(f"{option} is", kvpool.Pool, AT, **{option: "a\0b"})
         self.refused("at is", kvpool.Pool, AT + "\0")
 

@@ -48,6 +48,9 @@ class Options(Structure):
         ("log_level", c_int),
         ("rdma_device", c_char_p),
         ("allow_users", c_char_p),
+        ("tls_dir", c_char_p),
+        ("bulk", c_char_p),
+        ("tls_renew_ms", c_uint64),
     ]
 
 

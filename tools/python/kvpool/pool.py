@@ -96,12 +96,16 @@ class Pool:
         log_level: int = 0,
         rdma_device: str | None = None,
         allow_users: str | None = None,
+        tls_dir: str | os.PathLike[str] | None = None,
+        bulk: str | None = None,
+        tls_renew: float = 0,
     ) -> None:
         """at: "HOST:PORT" of the master, or several separated by commas; or a path in a
         mount of the pool on this machine. listen: the address where other nodes reach
         this process; the default, "127.0.0.1:0", suffices for a pool on one host.
-        `insecure` permits addresses other than loopback. timeout: in seconds (default
-        10). The others, and the meaning of 0 and None: struct kvpool_options."""
+        `tls_dir`, the directory of a client's certificate, permits addresses other than
+        loopback, and so does `insecure`. timeout and tls_renew: in seconds (default 10,
+        and a day). The others, and the meaning of 0 and None: struct kvpool_options."""
         options = _native.Options(
             ctypes.sizeof(_native.Options),
             text("at", at),
@@ -116,6 +120,9 @@ class Pool:
             number("log_level", log_level, 2**31 - 1, -(2**31)),
             optional_text("rdma_device", rdma_device),
             optional_text("allow_users", allow_users),
+            optional_text("tls_dir", tls_dir),
+            optional_text("bulk", bulk),
+            milliseconds("tls_renew", tls_renew),
         )
         handle = ctypes.c_void_p()
         checked(lib.connect(options, handle))
