@@ -169,6 +169,7 @@ node_orphan_hand_over(struct pool_node *n, const struct node_object *o)
 	put_before(w->before, m);
 	m->stamp_ns = w->stamp_ns;
 	m->emptied_ns = w->emptied_ns;
+	m->begun_ns = w->begun_ns;
 	m->idle_ms = pool_now_ms() - w->touched_ms;
 	return m;
 }
@@ -393,6 +394,7 @@ static int get_writer(struct pool_node *n, struct node_object *o,
 	node_before_from_pb(n, &w->before, m->before, m->n_before);
 	w->stamp_ns = m->stamp_ns;
 	w->emptied_ns = m->emptied_ns;
+	w->begun_ns = m->begun_ns;
 	w->touched_ms = pool_now_ms() - m->idle_ms;
 	w->ticket = ++n->ticket;
 	w->breaches = pool_store_breaches(n->store) - (m->breached ? 1 : 0);

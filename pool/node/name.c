@@ -238,7 +238,8 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	w->renamed = true;
 	w->emptied_ns = 0;
 	w->base_gen = to->gen;
-	w->touched_ms = pool_now_ms();
+	w->begun_ns = pool_now_ns();
+	w->touched_ms = w->begun_ns / 1000000;
 	w->stale_blob = true;
 	if (w->phase == WRITER_OPEN)
 		node_writer_to(n, w, WRITER_CLOSED);

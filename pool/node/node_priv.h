@@ -43,6 +43,7 @@
  *   look-ups = lookup_local + lookup_peer + lookup_misses
  *   fetches = fetched_copied + fetched_lent + fetched_linked, which
  *     fetch_copied, fetch_lent and fetch_linked have the times of
+ *   published <= publish (its count) <= published + same_content
  *   copies = objects and cached copies that are here + copies_evicted +
  *     copies_removed + copies_rewritten
  *   evicted_cache + evicted_last + evicted_alone <= copies_evicted
@@ -88,7 +89,7 @@ struct node_counters {
 	struct pool_gauge dirs, attr_bytes;
 	struct pool_counter walked;
 	struct pool_gauge walked_max;
-	struct pool_hist put, fetch_copied, fetch_lent, fetch_linked;
+	struct pool_hist put, publish, fetch_copied, fetch_lent, fetch_linked;
 };
 
 /* asked.c: what was looked up in one window of time */
@@ -174,6 +175,7 @@ struct pool_node {
 	uint32_t caller; /* uid set by pool_node_caller */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */
+	uint64_t acked_ns;    /* when the acks being applied were received */
 	uint64_t rules_ticket; /* of the last change that may affect rules */
 	uint64_t access_ticket; /* of the last change of a name, mode or owner,
 				   which may affect who may read what */

@@ -120,6 +120,10 @@ struct node_writer {
 	uint64_t claimed;    /* bytes granted by space.c and not written yet */
 	uint64_t breaches;   /* pool_store_breaches at creation */
 	uint64_t touched_ms; /* last use */
+	/* pool_now_ns() when its publication began: at its last close or
+	 * rename, or the fsync that sealed it while it was open. 0: not yet;
+	 * while it is PENDING: not known */
+	uint64_t begun_ns;
 	/* pool_now_ns() when it was last empty under its name; 0: never */
 	uint64_t emptied_ns;
 	/* mtime of the store file when attr.mtime_ns was set; 0: at its

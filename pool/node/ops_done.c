@@ -216,6 +216,7 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 	struct node_op *op;
 	size_t i;
 
+	n->acked_ns = pool_now_ns();
 	if (n->batches > 0)
 		n->batches--;
 	for (i = 0; i < done->n_results; i++) {
@@ -368,6 +369,7 @@ void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	bool known = w->ops_run == n->ops_run && w->ops_done >= n->ops_done &&
 		     w->ops_done <= n->ops_given;
 
+	n->acked_ns = pool_now_ns();
 	node_seen(n, w->epoch << POOL_GEN_SEQ_BITS);
 	if (known && w->ops_exact && w->n_ops == w->ops_done - n->ops_done) {
 		answers_lost(n, w);

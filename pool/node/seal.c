@@ -203,6 +203,8 @@ void node_publish(struct pool_node *n, struct node_object *o)
 	bool queued;
 
 	w->ticket = ++n->ticket;
+	if (!w->begun_ns)
+		w->begun_ns = pool_now_ns();
 	queued = node_op_publish(n, o) == 0;
 	node_writer_to(n, w, queued ? WRITER_QUEUED : WRITER_SEALED);
 	pool_list_del(&w->link);
@@ -300,6 +302,8 @@ static int seal_start(struct pool_node *n, struct node_object *o, int *fd)
 	s->n = n;
 	s->o = node_object_ref(o);
 	s->start_ns = pool_now_ns();
+	if (w->opens > 0 || !w->begun_ns)
+		w->begun_ns = s->start_ns;
 	s->base_gen = w->base_gen;
 	s->has_base = node_base(o) != NULL;
 	s->base = w->base;
@@ -466,6 +470,16 @@ static bool relied_on(const struct node_object *o, uint64_t gen)
 	       o->verified && o->lent_fd < 0;
 }
 
+/* From the close to the ack, which were both noted when they came: no clock is
+ * read for a single file. */
+static uint64_t publish_ns(const struct pool_node *n,
+			   const struct node_writer *w)
+{
+	bool known = w->begun_ns && w->begun_ns < n->acked_ns;
+
+	return known ? n->acked_ns - w->begun_ns : 0;
+}
+
 /*
  * gen may be the name's current generation: then that had the same bytes. Only
  * the master decides that. A node cannot, because all holders of the current
@@ -491,6 +505,7 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		return;
 	}
 	pool_count(gen == e->gen ? &n->c.same_content : &n->c.published);
+	pool_hist_add(&n->c.publish, publish_ns(n, w));
 	if (gen >= e->gen) {
 		node_hide(n, e, 0);
 		e->ahead = n->stage;

@@ -306,6 +306,11 @@ int node_metrics_register(struct pool_node *n)
 		err = pool_metrics_hist(n->metrics, &n->c.put,
 					"kvpool_node_put_seconds", NULL,
 					"From the last close to the seal");
+	if (!err)
+		err = pool_metrics_hist(n->metrics, &n->c.publish,
+					"kvpool_node_publish_seconds", NULL,
+					"From a file's last close, or its "
+					"rename, to the master's ack");
 	for (i = 0; !err && i < sizeof(fetches) / sizeof(fetches[0]); i++)
 		err = pool_metrics_hist(n->metrics, fetches[i].hist,
 					"kvpool_node_get_seconds",

@@ -277,11 +277,15 @@ int pool_node_writer_flushed(struct pool_node *n, struct node_object *o)
 void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
 {
 	struct node_writer *w = o->w;
+	uint64_t now_ns;
 
 	if (!w || w->opens == 0)
 		return;
+	now_ns = pool_now_ns();
 	w->opens--;
-	w->touched_ms = pool_now_ms();
+	w->touched_ms = now_ns / 1000000;
+	if (o->state == NODE_WRITING)
+		w->begun_ns = now_ns;
 	node_candidate_update(n, o);
 	if (w->opens > 0)
 		return;

@@ -40,6 +40,12 @@ adds_up() { # NODE: what holds at any time
 		"$(M "$1" fetches_total)"
 	equal "$1: fetches, by the times they took" "$(labelled "$1" get_seconds_count)" \
 		"$(M "$1" fetches_total)"
+	acked=$(M "$1" publish_seconds_count)
+	published=$(M "$1" published_total)
+	[ "$published" -le "$acked" ] &&
+		[ "$acked" -le $((published + $(M "$1" same_content_total))) ] ||
+		fail "$1: $published published, $acked acks timed"
+	echo "   $1: acks of files, by the times they took: $acked"
 	equal "$1: copies, here and ended" "$(M "$1" copies_total)" \
 		$(($(labelled "$1" copies_ended_total) + $(M "$1" objects) + \
 			$(M "$1" cached_objects)))

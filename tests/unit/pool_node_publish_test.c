@@ -1,5 +1,6 @@
-/* Publications: the same content again, and files replaced while their
- * publication is in flight (pool/node/own.c, ops_done.c). */
+/* Publications: the time that they take, the same content again, and files
+ * replaced while their publication is in flight (pool/node/own.c, ops_done.c).
+ */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -59,6 +60,72 @@ static void a_pending_file_is_published_under_its_last_name(void **state)
 	assert_readable(f, 1, "b", 1000, 1);
 }
 
+static uint64_t acks(struct fixture *f)
+{
+	return pool_hist_count(&node(f, 0)->c.publish);
+}
+
+static uint64_t acked_ms(struct fixture *f)
+{
+	return node(f, 0)->c.publish.sum_ns / 1000000;
+}
+
+/* kvpool_node_publish_seconds: every ack of a file, from its close. */
+static void each_publication_is_timed_from_its_close(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t before;
+
+	start_node(f, 0);
+	put(f, 0, "k", 1000, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	run_for(f, 100); /* as long as there is no master */
+	assert_int_equal(0, acks(f));
+	start_master(f);
+	run_until(f, is_published(f, 0, "k"));
+	assert_int_equal(1, acks(f));
+	assert_in_range(acked_ms(f), 100, 10000);
+	/* The same content, which the master acks, too; a published file that
+	 * is renamed; a temporary one, which waits for its name. */
+	put(f, 0, "k", 1000, 1);
+	run_until(f, is_published(f, 0, "k"));
+	assert_int_equal(2, acks(f));
+	before = acked_ms(f);
+	run_for(f, 1000);
+	assert_int_equal(0, rename_to(f, 0, "k", "l", false));
+	run_until(f, is_published(f, 0, "l"));
+	assert_int_equal(3, acks(f));
+	put(f, 0, "m.tmp", 1000, 2);
+	run_for(f, 1000);
+	assert_int_equal(0, rename_to(f, 0, "m.tmp", "m", false));
+	run_until(f, is_published(f, 0, "m"));
+	assert_int_equal(4, acks(f));
+	assert_in_range(acked_ms(f), before, before + 999);
+}
+
+/* The kernel, or a mapping, may refer to it for a while after its close. */
+static void a_seal_that_is_retried_counts_too(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	int fd;
+
+	f->opts.reserve = true;
+	start_pool(f, 1);
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "k", 4096);
+	assert_false(o->w->served);
+	write_bytes(f, 0, o, 1000, 1);
+	fd = pool_store_fd(pool_node_store(node(f, 0)), o->id, O_RDWR);
+	assert_true(fd >= 0);
+	close_whole(f, 0, o);
+	run_for(f, 200);
+	assert_true(pool_counter_value(&node(f, 0)->c.seal_retries) > 0);
+	close(fd);
+	run_until(f, is_published(f, 0, "k"));
+	assert_int_equal(1, acks(f));
+	assert_in_range(acked_ms(f), 200, 10000);
+}
+
 static void one_fsync_reports_a_refused_publication(void **state)
 {
 	struct fixture *f = *state;
@@ -82,6 +149,7 @@ static void one_fsync_reports_a_refused_publication(void **state)
 	node_op_forget(node(f, 0), o);
 	node_publish_done(node(f, 0), o, -ESTALE, 0);
 	assert_int_equal(0, pool_node_lost(root));
+	assert_int_equal(0, acks(f)); /* refusals are not timed */
 }
 
 static void a_new_generation_replaces_the_other_node_s_copy(void **state)
@@ -332,6 +400,8 @@ int main(int argc, char **argv)
 		T(a_publication_gets_a_generation),
 		T(an_empty_file_is_published_too),
 		T(a_pending_file_is_published_under_its_last_name),
+		T(each_publication_is_timed_from_its_close),
+		T(a_seal_that_is_retried_counts_too),
 		T(one_fsync_reports_a_refused_publication),
 		T(a_new_generation_replaces_the_other_node_s_copy),
 		T(what_a_client_writes_reaches_a_store),
