@@ -360,7 +360,7 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 }
 
 void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
-			  bool ready, uint64_t now_ms, bool *ret_begin,
+			  bool ready, uint64_t now_ns, bool *ret_begin,
 			  bool *ret_complete, uint64_t *ret_upto)
 {
 	uint64_t upto = master_cursor_upto(f, &s->cursor);
@@ -385,7 +385,7 @@ void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 	*ret_upto = upto;
 	assert(s->nsent < MASTER_SUB_WINDOW);
 	s->sent[s->nsent] = upto;
-	s->sent_ms[s->nsent++] = now_ms;
+	s->sent_ns[s->nsent++] = now_ns;
 }
 
 void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq)
@@ -399,10 +399,18 @@ void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq)
 	s->acked = seq;
 	s->nsent -= n;
 	memmove(s->sent, s->sent + n, s->nsent * sizeof(s->sent[0]));
-	memmove(s->sent_ms, s->sent_ms + n, s->nsent * sizeof(s->sent_ms[0]));
+	memmove(s->sent_ns, s->sent_ns + n, s->nsent * sizeof(s->sent_ns[0]));
 	if (!s->picture && s->acked >= s->end)
 		s->has = s->acked;
 	f->has_min_stale = true;
+}
+
+uint64_t master_sub_behind(const struct master_feed *f,
+			   const struct master_sub *s)
+{
+	bool whole = s->picture || s->acked < s->end;
+
+	return f->seq - (whole ? s->has : s->acked);
 }
 
 /* ---- waits ---- */

@@ -133,7 +133,7 @@ struct master_sub {
 	uint64_t end; /* upto of the batch that ended the last picture */
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,
 					     oldest first */
-	uint64_t sent_ms[MASTER_SUB_WINDOW];
+	uint64_t sent_ns[MASTER_SUB_WINDOW];
 	unsigned int nsent; /* batches in flight */
 };
 
@@ -168,16 +168,20 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 		    bool ready);
 /*
  * A batch is full or has all items: sets the begin, complete and upto_seq of
- * its FEED, and counts it as in flight since now_ms. A picture completes only
+ * its FEED, and counts it as in flight since now_ns. A picture completes only
  * once the master is ready, and contains everything that existed then.
  */
 void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
-			  bool ready, uint64_t now_ms, bool *ret_begin,
+			  bool ready, uint64_t now_ns, bool *ret_begin,
 			  bool *ret_complete, uint64_t *ret_upto);
 /* The subscriber has applied the newest batch in flight that ends at seq, and
  * all batches sent before it. (An earlier batch may end at a higher seq: a
  * picture begins at the oldest item.) */
 void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
+/* Changes that it has not acked, at most: of an item that has changed again
+ * since, each counts. During a picture, those since the last one was acked. */
+uint64_t master_sub_behind(const struct master_feed *f,
+			   const struct master_sub *s);
 
 /* ---- waiting for the acks of all subscribers ---- */
 

@@ -84,7 +84,7 @@ static void send_batch(struct master_session *s)
 	msg.entries = b->list;
 	msg.n_entries = b->n;
 	master_sub_batch_end(&s->m->map.feed, &s->sub, s->m->ready,
-			     pool_now_ms(), &begin, &complete, &upto);
+			     pool_now_ns(), &begin, &complete, &upto);
 	msg.begin = begin;
 	msg.complete = complete;
 	if (complete && s->sub.moved > MASTER_LAP_MOVES)
@@ -157,11 +157,19 @@ void master_on_subscribe(struct master_session *s,
 	master_kick(m);
 }
 
-void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg)
+void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg,
+			uint64_t now_ns)
 {
+	uint64_t sent_ns[MASTER_SUB_WINDOW];
+	unsigned int acked = s->sub.nsent;
+
 	if (!s->subscribed)
 		return;
+	memcpy(sent_ns, s->sub.sent_ns, sizeof(sent_ns));
 	master_sub_ack(&s->m->map.feed, &s->sub, msg->seq);
+	acked -= s->sub.nsent;
+	for (unsigned int i = 0; i < acked; i++)
+		pool_hist_add(&s->m->stats.feed, now_ns - sent_ns[i]);
 	send_due(s);
 	master_answer_syncs(s->m);
 }
@@ -176,7 +184,7 @@ void master_check_acks(struct master *m, uint64_t now_ms)
 			pool_list_entry(it, struct master_session, link);
 
 		if (!s->subscribed || s->ended || !s->sub.nsent ||
-		    now_ms - s->sub.sent_ms[0] <= limit)
+		    now_ms - s->sub.sent_ns[0] / 1000000 <= limit)
 			continue;
 		master_count(m, MC_CUT_OFF);
 		master_session_end(s, "it does not acknowledge the feed");

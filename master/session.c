@@ -22,6 +22,8 @@ void master_session_detach(struct master_session *s)
 	struct master_member *mb = s->member;
 
 	s->ended = true;
+	if (s->subscribed)
+		master_stats_unsubscribed(s);
 	master_unsubscribe(s);
 	master_session_free_drops(s);
 	master_held_free(s);
@@ -289,6 +291,15 @@ static void on_heartbeat(struct master_session *s, Kvpool__Heartbeat *hb)
 	master_kick(m);
 }
 
+static void on_subscribe(struct master_session *s, const Kvpool__Subscribe *msg)
+{
+	bool was = s->subscribed;
+
+	master_on_subscribe(s, msg);
+	if (!was && s->subscribed)
+		master_stats_subscribed(s);
+}
+
 /* ---- dispatch ---- */
 
 static bool for_masters(uint16_t type)
@@ -321,17 +332,19 @@ static void bad_payload(struct master_session *s, uint16_t type,
 static void dispatch(struct master_session *s, const struct pool_frame *f,
 		     void *msg)
 {
+	uint64_t now_ns = pool_now_ns();
+
 	if (s->member)
-		s->member->heard_ms = pool_now_ms();
+		s->member->heard_ms = now_ns / 1000000;
 	switch (f->type) {
 	case POOL_MSG_JOIN:
 		return on_join(s, msg);
 	case POOL_MSG_INVENTORY:
 		return master_on_inventory(s, msg);
 	case POOL_MSG_SUBSCRIBE:
-		return master_on_subscribe(s, msg);
+		return on_subscribe(s, msg);
 	case POOL_MSG_FEED_ACK:
-		return master_on_feed_ack(s, msg);
+		return master_on_feed_ack(s, msg, now_ns);
 	case POOL_MSG_OPS:
 		return master_on_ops(s, f->req, msg);
 	case POOL_MSG_EVICT:

@@ -7,6 +7,7 @@
  *   held.c       held, held_bytes, and the master's gates
  *   drops.c      drops, ndrops, drops_cap, drops_bytes, granted
  *   pump.c       subscribed, sub, feed_user, nodes_sent, waits, nwaits
+ *   stats.c      lag
  *   answers.c    deferred, ndeferred, deferred_bytes, ndeferred_ops
  *   ops.c        issued (through functions of answers.c)
  *   repair.c     nheld
@@ -60,6 +61,12 @@ struct master_issued {
 	uint64_t n; /* added so far, overwritten ones included */
 };
 
+/* Metrics of one subscriber, in the registry while it is one. */
+struct master_lag {
+	struct pool_gauge changes, oldest_ns;
+	char labels[192];
+};
+
 struct master_session {
 	struct pool_list link;
 	struct master *m;
@@ -81,6 +88,7 @@ struct master_session {
 	struct pool_share_user feed_user; /* of master.feed_share */
 	uint64_t nodes_sent; /* changes of members up to this value of
 				members.changes have been sent to it */
+	struct master_lag lag;
 	struct pool_list waits; /* struct master_sync */
 	unsigned int nwaits;
 	struct pool_list held; /* messages held back, in order: held.c */
@@ -262,7 +270,9 @@ void master_on_inventory(struct master_session *s,
 void master_inventory_again(struct master *m);
 void master_on_subscribe(struct master_session *s,
 			 const Kvpool__Subscribe *msg);
-void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg);
+/* now_ns: when it was received. */
+void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg,
+			uint64_t now_ns);
 void master_on_sync(struct master_session *s, uint64_t req,
 		    const Kvpool__Sync *msg);
 void master_on_evict(struct master_session *s, const Kvpool__Evict *msg);

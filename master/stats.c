@@ -176,6 +176,11 @@ static int register_counters(struct master_stats *st, struct pool_metrics *pm)
 		err = pool_metrics_hist(
 			pm, &st->sync, "kvpool_master_sync_seconds", NULL,
 			"Time of a SYNC, until all mounts have acked.");
+	if (!err)
+		err = pool_metrics_hist(
+			pm, &st->feed, "kvpool_master_feed_seconds", NULL,
+			"From sending changes to a mount until it has acked "
+			"them.");
 	return err;
 }
 
@@ -367,6 +372,60 @@ static void set_windows(struct master *m, struct master_stats *st)
 	}
 }
 
+/* Names in the map, and records of removed ones. */
+static uint64_t feed_items(const struct master_map *map)
+{
+	return map->nfiles + map->ndirs + map->ntombs + map->nghosts;
+}
+
+static void set_lags(struct master *m)
+{
+	uint64_t now_ns = pool_now_ns(), all = feed_items(&m->map);
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->sessions) {
+		struct master_session *s =
+			pool_list_entry(it, struct master_session, link);
+		uint64_t behind;
+
+		if (!s->subscribed)
+			continue;
+		behind = master_sub_behind(&m->map.feed, &s->sub);
+		set(&s->lag.changes, behind < all ? behind : all);
+		set(&s->lag.oldest_ns,
+		    s->sub.nsent ? now_ns - s->sub.sent_ns[0] : 0);
+	}
+}
+
+void master_stats_subscribed(struct master_session *s)
+{
+	struct pool_metrics *pm = s->m->metrics;
+	int n;
+
+	if (!pm)
+		return;
+	n = pool_metrics_label(s->lag.labels, sizeof(s->lag.labels), "node",
+			       s->member->name);
+	snprintf(s->lag.labels + n, sizeof(s->lag.labels) - (size_t)n,
+		 ",index=\"%u\"", s->member->index);
+	if (pool_metrics_gauge(pm, &s->lag.changes,
+			       "kvpool_master_feed_lag_changes", s->lag.labels,
+			       "Changes that the mount of this node has not "
+			       "acked.") ||
+	    pool_metrics_gauge_ns(pm, &s->lag.oldest_ns,
+				  "kvpool_master_feed_lag_seconds",
+				  s->lag.labels,
+				  "Age of the oldest changes that were sent to "
+				  "this node and are not acked."))
+		pool_warn_limited("no memory for metrics of a node's feed");
+}
+
+void master_stats_unsubscribed(struct master_session *s)
+{
+	if (s->m->metrics)
+		pool_metrics_remove(s->m->metrics, &s->lag, sizeof(s->lag));
+}
+
 static void on_print(void *arg)
 {
 	struct master *m = arg;
@@ -392,6 +451,7 @@ static void on_print(void *arg)
 	set(&st->unmet, m->repair.unmet);
 	set_repair(m, st);
 	set_windows(m, st);
+	set_lags(m);
 	set(&st->soft, m->map.pinned[POOL_PIN_SOFT]);
 	set(&st->hard, m->map.pinned[POOL_PIN_HARD]);
 	set(&st->ready, m->ready);

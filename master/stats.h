@@ -12,6 +12,7 @@
 #include "pool/conn/wire.h"
 
 struct master;
+struct master_session;
 
 enum master_counter {
 	MC_PUBLISH,
@@ -67,7 +68,7 @@ struct master_stats {
 	struct pool_counter c[MC_NCOUNTERS];
 	struct pool_counter requests[POOL_MSG_MAX];
 	struct pool_counter graves_forgotten, holders_full;
-	struct pool_hist sync;
+	struct pool_hist sync, feed;
 	struct master_window_gauges {
 		struct pool_gauge lookups, hits, best_hits, names;
 	} asked[POOL_ASKED_WINDOWS];
@@ -80,6 +81,11 @@ struct master_stats {
 };
 
 int master_stats_register(struct master *m, struct pool_metrics *metrics);
+/* A session subscribes to the feed, or no longer: the page has two gauges of
+ * each subscriber, so at most two for each of MASTER_NODES_MAX. Without memory
+ * they are left out. */
+void master_stats_subscribed(struct master_session *s);
+void master_stats_unsubscribed(struct master_session *s);
 void master_summary(struct master *m);
 
 #endif

@@ -181,6 +181,23 @@ void pool_metrics_remove(struct pool_metrics *m, const void *owner, size_t size)
 	m->nhooks = n;
 }
 
+int pool_metrics_label(char *buf, size_t cap, const char *name,
+		       const char *value)
+{
+	size_t n = (size_t)snprintf(buf, cap, "%s=\"", name);
+
+	assert(n + 2 <= cap);
+	/* Room for an escaped byte, the quote and the NUL. */
+	for (; *value && n + 4 <= cap; value++) {
+		if (*value == '"' || *value == '\\')
+			buf[n++] = '\\';
+		buf[n++] = *value < ' ' || *value > '~' ? '?' : *value;
+	}
+	buf[n++] = '"';
+	buf[n] = '\0';
+	return (int)n;
+}
+
 /* ---- the page ---- */
 
 static bool same_name(const struct metric *a, const struct metric *b)

@@ -84,6 +84,11 @@ int pool_metrics_gauge_ns(struct pool_metrics *m, struct pool_gauge *g,
 /* name ends in _seconds. */
 int pool_metrics_hist(struct pool_metrics *m, struct pool_hist *h,
 		      const char *name, const char *labels, const char *help);
+/* Writes name="value" for labels. In the value, each byte that is not printable
+ * ASCII becomes '?'. What does not fit in cap is cut off, between characters.
+ * Returns the length of the text. */
+int pool_metrics_label(char *buf, size_t cap, const char *name,
+		       const char *value);
 /* fn is called on the loop thread before each printing, to set gauges. */
 int pool_metrics_on_print(struct pool_metrics *m, void (*fn)(void *arg),
 			  void *arg);

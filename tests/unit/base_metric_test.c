@@ -198,6 +198,25 @@ static void what_is_removed_is_not_printed_and_its_hooks_do_not_run(void **state
 	pool_metrics_close(m);
 }
 
+static void a_label_cannot_end_early_or_be_too_long(void **state)
+{
+	char buf[32], small[10];
+
+	(void)state;
+	assert_int_equal(8, pool_metrics_label(buf, sizeof(buf), "node", "a"));
+	assert_string_equal("node=\"a\"", buf);
+	pool_metrics_label(buf, sizeof(buf), "n", "\"\\\n\t\x7f\xc3\xa9 ~");
+	assert_string_equal("n=\"\\\"\\\\????? ~\"", buf);
+	assert_int_equal(8, pool_metrics_label(small, sizeof(small), "n",
+					       "abcdefghijkl"));
+	assert_string_equal("n=\"abcd\"", small);
+	/* Not half of an escape. */
+	pool_metrics_label(small, sizeof(small), "n", "abc\"defghi");
+	assert_string_equal("n=\"abc\\\"\"", small);
+	pool_metrics_label(small, sizeof(small), "n", "abcd\"efghi");
+	assert_string_equal("n=\"abcd\"", small);
+}
+
 static void an_empty_registry_prints_an_empty_page(void **state)
 {
 	struct pool_metrics *m = pool_metrics_open();
@@ -244,6 +263,7 @@ int main(void)
 		cmocka_unit_test(hooks_run_before_each_printing),
 		cmocka_unit_test(
 			what_is_removed_is_not_printed_and_its_hooks_do_not_run),
+		cmocka_unit_test(a_label_cannot_end_early_or_be_too_long),
 		cmocka_unit_test(an_empty_registry_prints_an_empty_page),
 		cmocka_unit_test(promtool_finds_nothing_to_complain_about),
 	};

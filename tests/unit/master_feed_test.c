@@ -80,7 +80,7 @@ static void a_cursor_steps_on_when_its_item_moves_or_goes(void **state)
 	master_map_fini(&m);
 }
 
-/* ---- waits ---- */
+/* ---- acks and waits ---- */
 
 static void a_sub_gets_some(struct master_map *m, struct master_sub *s,
 			    unsigned int max)
@@ -97,6 +97,41 @@ static void a_sub_gets_some(struct master_map *m, struct master_sub *s,
 static void a_sub_gets(struct master_map *m, struct master_sub *s)
 {
 	a_sub_gets_some(m, s, UINT_MAX);
+}
+
+static void behind_is_what_was_not_acked(void **state)
+{
+	struct master_sub s = { 0 }, back = { 0 };
+	struct master_map m;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	put(&m, "a", 1);
+	put(&m, "b", 1);
+	/* A picture: all of it, until its end is acked. */
+	master_sub_open(&m.feed, &s, true, 0);
+	assert_int_equal(2, master_sub_behind(&m.feed, &s));
+	a_sub_gets_some(&m, &s, 1);
+	master_sub_ack(&m.feed, &s, 1);
+	assert_int_equal(2, master_sub_behind(&m.feed, &s));
+	a_sub_gets(&m, &s);
+	assert_int_equal(2, master_sub_behind(&m.feed, &s));
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	assert_int_equal(0, master_sub_behind(&m.feed, &s));
+	/* Each change, sent or not. */
+	put(&m, "c", 1);
+	put(&m, "d", 1);
+	a_sub_gets(&m, &s);
+	put(&m, "e", 1);
+	assert_int_equal(3, master_sub_behind(&m.feed, &s));
+	master_sub_ack(&m.feed, &s, m.feed.seq - 1);
+	assert_int_equal(1, master_sub_behind(&m.feed, &s));
+	/* One that continues has what it says that it has. */
+	master_sub_open(&m.feed, &back, false, m.feed.seq - 2);
+	assert_int_equal(2, master_sub_behind(&m.feed, &back));
+	master_sub_close(&m.feed, &back);
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
 }
 
 static void a_wait_is_over_when_all_have_acknowledged(void **state)
@@ -1058,6 +1093,7 @@ int main(void)
 		cmocka_unit_test(
 			a_cursor_sees_items_in_the_order_of_their_last_change),
 		cmocka_unit_test(a_cursor_steps_on_when_its_item_moves_or_goes),
+		cmocka_unit_test(behind_is_what_was_not_acked),
 		cmocka_unit_test(a_wait_is_over_when_all_have_acknowledged),
 		cmocka_unit_test(
 			a_picture_tells_what_went_since_its_session_began),

@@ -456,6 +456,64 @@ static void a_sync_waits_for_a_mount_that_is_back(void **state)
 	assert_int_equal(1, node[1].begins);
 }
 
+static char *metrics_page(void)
+{
+	char *text;
+	size_t len;
+
+	assert_int_equal(0, pool_metrics_print(metrics, &text, &len));
+	return text;
+}
+
+static bool page_has(const char *what)
+{
+	char *page = metrics_page();
+	bool has = strstr(page, what) != NULL;
+
+	free(page);
+	return has;
+}
+
+#define LAG(of) "kvpool_master_feed_lag_" of
+#define OF_1 "{node=\"n\\\"1\\\\??\",index=\"1\"}"
+
+/* The name would end the label and the line, and is not UTF-8. */
+static void how_far_a_mount_is_behind_is_a_metric_while_there_is_one(
+	void **state)
+{
+	uint64_t acked;
+
+	(void)state;
+	snprintf(node[1].name, sizeof(node[1].name), "n\"1\\\n\xff");
+	join_and_watch(&node[0]);
+	assert_false(page_has("index=\"1\""));
+	join_and_watch(&node[1]);
+	run_until(&loop, metric(LAG("changes") OF_1) == 0);
+	assert_true(page_has(LAG("seconds") OF_1 " 0.000000000"));
+	acked = metric("kvpool_master_feed_seconds_count");
+	node[1].no_ack = true;
+	fake_publish(&node[0], "k1");
+	run_until(&loop, fake_find(&node[1], "k1"));
+	fake_publish(&node[0], "k2");
+	run_until(&loop, fake_find(&node[1], "k2"));
+	fake_publish(&node[0], "k3"); /* not sent: two are not acked */
+	run_until(&loop, fake_find(&node[0], "k3"));
+	assert_null(fake_find(&node[1], "k3"));
+	run_until(&loop,
+		  metric(LAG("changes") "{node=\"node-0\",index=\"0\"}") == 0);
+	assert_int_equal(3, metric(LAG("changes") OF_1));
+	assert_false(page_has(LAG("seconds") OF_1 " 0.000000000"));
+	assert_true(metric("kvpool_master_feed_seconds_count") >= acked + 3);
+	node[1].no_ack = false;
+	fake_ack(&node[1]);
+	run_until(&loop, metric(LAG("changes") OF_1) == 0);
+	assert_true(page_has(LAG("seconds") OF_1 " 0.000000000"));
+	assert_true(metric("kvpool_master_feed_seconds_count") >= acked + 6);
+	fake_hang_up(&node[1]);
+	run_until(&loop, !page_has("index=\"1\""));
+	assert_true(page_has("index=\"0\""));
+}
+
 /* ---- nodes that go ---- */
 
 static void what_only_a_dead_node_held_leaves_and_comes_back_with_it(
@@ -2438,6 +2496,7 @@ int main(void)
 		T(a_mount_that_was_away_for_a_moment_goes_on_where_it_was),
 		T(a_sync_waits_for_every_mount),
 		T(a_sync_waits_for_a_mount_that_is_back),
+		T(how_far_a_mount_is_behind_is_a_metric_while_there_is_one),
 		T(what_only_a_dead_node_held_leaves_and_comes_back_with_it),
 		T(the_newest_attributes_of_a_generation_win),
 		T(a_silent_node_is_cut_off),
