@@ -389,7 +389,7 @@ static void shake(struct pump *p)
 	uint64_t took_ns = pool_now_ns() - start_ns;
 
 	if (err != -EAGAIN)
-		pool_tls_count(t->opts.tls, err);
+		pool_tls_count(t->opts.tls, p->stream, err);
 	if (err == -EKEYREJECTED && pool_tls_is_news(t->opts.tls, p->stream))
 		warn_refused(p);
 	if (!err)

@@ -284,7 +284,7 @@ static int secure(struct client_line *l, unsigned int which)
 		pool_warn_paced("%s:%u: TLS: not accepted: %s",
 				  l->to.tcp.host, l->to.tcp.port,
 				  pool_tls_why(w->tls));
-	pool_tls_count(tls, err);
+	pool_tls_count(tls, w->tls, err);
 	return err == -EAGAIN ? -ETIMEDOUT : err;
 }
 

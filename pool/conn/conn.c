@@ -259,7 +259,7 @@ static void on_timer(uv_timer_t *t)
 
 	if (c->state != CONN_OPEN) {
 		if (c->shaking) {
-			pool_tls_count(c->tls, -ETIMEDOUT);
+			pool_tls_count(c->tls, c->stream, -ETIMEDOUT);
 			pool_warn_limited("%s: TLS: the handshake did not end "
 					  "in time", c->name);
 		}

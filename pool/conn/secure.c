@@ -31,7 +31,7 @@ int conn_shake(struct pool_conn *c)
 		pool_warn_paced("%s: TLS: not accepted: %s", c->name,
 				  pool_tls_why(c->stream));
 	if (err != -EAGAIN)
-		pool_tls_count(c->tls, err);
+		pool_tls_count(c->tls, c->stream, err);
 	return err;
 }
 

@@ -36,6 +36,20 @@
 #define TOLD_MAX 64u	  /* refused certificates remembered; the oldest go */
 #define TOLD_MS 3600000u /* until the same refusal is news again */
 
+/* Why a peer was not accepted, in the order of refusal_labels. */
+enum refusal {
+	REFUSED_NOT,
+	REFUSED_EXPIRED,
+	REFUSED_UNTRUSTED,
+	REFUSED_IDENTITY,
+	REFUSED_CLUSTER,
+	REFUSED_ROLE,
+	REFUSED_HOST,
+	REFUSED_PROTOCOL,
+	REFUSED_BY_PEER,
+	REFUSALS,
+};
+
 /* The files as read at one time; shared by the streams that started then. */
 struct certs {
 	unsigned int refs; /* of pool_tls and streams; atomic */
@@ -58,6 +72,8 @@ struct pool_tls {
 	} told[TOLD_MAX]; /* by pool_tls_is_news */
 	unsigned int next_told;
 	struct pool_counter accepted, refused, failed, renewed, ended;
+	struct pool_counter refusals[REFUSALS]; /* together: refused */
+	struct pool_hist shakes;
 	struct pool_gauge expires;
 };
 
@@ -68,6 +84,8 @@ struct pool_tls_stream {
 	bool blocking;
 	unsigned int roles;
 	char *host; /* owns, or NULL */
+	uint64_t start_ns;
+	enum refusal refusal;
 	bool known; /* `peer` and `cert` are set */
 	uint64_t shown; /* hash of the peer's certificate; 0: none was seen */
 	struct pool_tls_id peer;
@@ -394,11 +412,43 @@ void pool_tls_ended(struct pool_tls *t)
 	pool_count(&t->ended);
 }
 
-void pool_tls_count(struct pool_tls *t, int err)
+void pool_tls_count(struct pool_tls *t, const struct pool_tls_stream *s,
+		    int err)
 {
 	pool_count(!err			? &t->accepted :
 		   err == -EKEYREJECTED ? &t->refused :
 					  &t->failed);
+	if (err == -EKEYREJECTED)
+		pool_count(&t->refusals[s->refusal]);
+	pool_hist_add(&t->shakes, pool_now_ns() - s->start_ns);
+}
+
+static const char *const refusal_labels[REFUSALS] = {
+	[REFUSED_EXPIRED] = "reason=\"expired\"",
+	[REFUSED_UNTRUSTED] = "reason=\"untrusted\"",
+	[REFUSED_IDENTITY] = "reason=\"identity\"",
+	[REFUSED_CLUSTER] = "reason=\"cluster\"",
+	[REFUSED_ROLE] = "reason=\"role\"",
+	[REFUSED_HOST] = "reason=\"host\"",
+	[REFUSED_PROTOCOL] = "reason=\"protocol\"",
+	[REFUSED_BY_PEER] = "reason=\"by-peer\"",
+};
+
+static int register_refusals(struct pool_tls *t, struct pool_metrics *metrics)
+{
+	int err = 0;
+
+	for (unsigned int i = REFUSED_NOT + 1; i < REFUSALS && !err; i++)
+		err = pool_metrics_counter(
+			metrics, &t->refusals[i], "kvpool_tls_refused_total",
+			refusal_labels[i],
+			"TLS handshakes refused: the peer's certificate is "
+			"expired or not valid yet (expired), not from a "
+			"trusted CA (untrusted), not one "
+			"of a pool (identity), or of another cluster, role or "
+			"host; the peer speaks no TLS 1.3 (protocol), or "
+			"refused us (by-peer).");
+	return err;
 }
 
 bool pool_tls_is_news(struct pool_tls *t, const struct pool_tls_stream *s)
@@ -445,6 +495,13 @@ int pool_tls_metrics(struct pool_tls *t, struct pool_metrics *metrics)
 	if (!err)
 		err = pool_metrics_counter(metrics, &t->failed, name,
 					   "result=\"failed\"", help);
+	if (!err)
+		err = register_refusals(t, metrics);
+	if (!err)
+		err = pool_metrics_hist(
+			metrics, &t->shakes, "kvpool_tls_handshake_seconds",
+			NULL, "From the beginning of a TLS handshake to its "
+			"end, whatever the result.");
 	if (!err)
 		err = pool_metrics_counter(
 			metrics, &t->renewed, "kvpool_tls_links_renewed_total",
@@ -658,23 +715,24 @@ static void roles_name(unsigned int roles, char *to, size_t cap)
 }
 
 /* peer: the identity in cert. */
-static bool check_id(const char *cluster, X509 *cert,
-		     const struct pool_tls_id *peer, unsigned int wanted,
-		     const char *host, char why[POOL_TLS_WHY])
+static enum refusal check_id(const char *cluster, X509 *cert,
+			     const struct pool_tls_id *peer,
+			     unsigned int wanted, const char *host,
+			     char why[POOL_TLS_WHY])
 {
 	char roles[64];
 
 	if (strcmp(peer->cluster, cluster) != 0) {
 		snprintf(why, POOL_TLS_WHY, "%s belongs to cluster %s, "
 			 "and this is %s", peer->name, peer->cluster, cluster);
-		return false;
+		return REFUSED_CLUSTER;
 	}
 	if (!(wanted & POOL_ROLE_BIT(peer->role))) {
 		roles_name(wanted, roles, sizeof(roles));
 		snprintf(why, POOL_TLS_WHY, "%s has a certificate for the "
 			 "role %s; accepted here: %s", peer->name,
 			 pool_role_name(peer->role), roles);
-		return false;
+		return REFUSED_ROLE;
 	}
 	/* A client's certificate need not name a host: its address is the one
 	 * from which the master saw it connect. */
@@ -683,9 +741,9 @@ static bool check_id(const char *cluster, X509 *cert,
 		snprintf(why, POOL_TLS_WHY, "the certificate of %s is not "
 			 "for host %s: issue one with --host %s", peer->name,
 			 host, host);
-		return false;
+		return REFUSED_HOST;
 	}
-	return true;
+	return REFUSED_NOT;
 }
 
 static bool read_id(X509 *cert, struct pool_tls_id *ret, char why[POOL_TLS_WHY])
@@ -707,7 +765,8 @@ bool pool_tls_accepts(const struct pool_tls *t, X509 *cert, unsigned int roles,
 
 	if (!read_id(cert, &peer, why))
 		return false;
-	ok = check_id(t->self.cluster, cert, &peer, roles, host, why);
+	ok = check_id(t->self.cluster, cert, &peer, roles, host, why) ==
+	     REFUSED_NOT;
 	pool_tls_id_fini(&peer);
 	return ok;
 }
@@ -717,8 +776,10 @@ bool pool_tls_accepts(const struct pool_tls *t, X509 *cert, unsigned int roles,
 static bool check_peer(struct pool_tls_stream *s, X509 *cert)
 {
 	s->known = read_id(cert, &s->peer, s->why);
-	return s->known && check_id(s->certs->id.cluster, cert, &s->peer,
-				    s->roles, s->host, s->why);
+	s->refusal = s->known ? check_id(s->certs->id.cluster, cert, &s->peer,
+					 s->roles, s->host, s->why) :
+				REFUSED_IDENTITY;
+	return s->refusal == REFUSED_NOT;
 }
 
 /* A certificate's name, for logs; it may not be verified. */
@@ -745,6 +806,12 @@ static uint64_t hash_of(X509 *cert)
 	return hash;
 }
 
+static bool is_of_another_time(int err)
+{
+	return err == X509_V_ERR_CERT_HAS_EXPIRED ||
+	       err == X509_V_ERR_CERT_NOT_YET_VALID;
+}
+
 static int on_verify(int ok, X509_STORE_CTX *x)
 {
 	SSL *ssl = X509_STORE_CTX_get_ex_data(
@@ -756,6 +823,8 @@ static int on_verify(int ok, X509_STORE_CTX *x)
 
 	s->shown = hash_of(X509_STORE_CTX_get0_cert(x));
 	if (!ok) {
+		s->refusal = is_of_another_time(err) ? REFUSED_EXPIRED :
+						       REFUSED_UNTRUSTED;
 		name_of(cert, name, sizeof(name));
 		snprintf(s->why, sizeof(s->why), "its certificate (%s) is not "
 			 "valid: %s%s", name,
@@ -786,6 +855,7 @@ int pool_tls_start(struct pool_tls *t, int fd, const struct pool_tls_want *want,
 	if (!s)
 		return -ENOMEM;
 	s->fd = fd;
+	s->start_ns = pool_now_ns();
 	s->blocking = want->blocking;
 	s->roles = want->roles;
 	s->certs = certs_get(t);
@@ -839,6 +909,18 @@ static const char *reason_of_failure(void)
 	return reason ? reason : "the peer does not speak TLS (--tls-dir)";
 }
 
+/* Of OpenSSL's last error; our own checks have noted theirs. */
+static enum refusal refusal_of_failure(void)
+{
+	int reason = ERR_GET_REASON(ERR_peek_last_error());
+
+	if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)
+		return REFUSED_UNTRUSTED;
+	/* Alerts that the peer sent have reasons of their own. */
+	return reason > SSL_AD_REASON_OFFSET ? REFUSED_BY_PEER :
+					       REFUSED_PROTOCOL;
+}
+
 /* Converts the result r <= 0 of an OpenSSL call to -errno, or 0: the peer has
  * closed. */
 static int failure(struct pool_tls_stream *s, int r)
@@ -855,6 +937,8 @@ static int failure(struct pool_tls_stream *s, int r)
 	}
 	if (!s->why[0])
 		snprintf(s->why, sizeof(s->why), "%s", reason_of_failure());
+	if (s->refusal == REFUSED_NOT)
+		s->refusal = refusal_of_failure();
 	ERR_clear_error();
 	return -EPROTO;
 }

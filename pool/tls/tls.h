@@ -102,8 +102,9 @@ bool pool_tls_allows_plain(const struct pool_tls *t);
 /* TLS has ended on a lane. For the counters. Any thread. */
 void pool_tls_ended(struct pool_tls *t);
 
-/* Counts a handshake that ended with err. */
-void pool_tls_count(struct pool_tls *t, int err);
+/* Counts the handshake of s, which ended with err, and its duration. */
+void pool_tls_count(struct pool_tls *t, const struct pool_tls_stream *s,
+		    int err);
 /* Registers the counters, and the time until our certificate expires. 0 or
  * -ENOMEM. */
 int pool_tls_metrics(struct pool_tls *t, struct pool_metrics *metrics);

@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 
 #include <openssl/ssl.h>
@@ -100,6 +102,48 @@ static void start_end(struct end *e)
 	e->err = -EAGAIN;
 }
 
+/* A figure of this end's metrics. */
+static uint64_t figure(struct end *e, const char *name)
+{
+	struct pool_metrics *m = pool_metrics_open();
+	char *text, *at, key[96];
+	size_t len;
+	uint64_t n;
+
+	assert_int_equal(0, pool_tls_metrics(e->tls, m));
+	assert_int_equal(0, pool_metrics_print(m, &text, &len));
+	snprintf(key, sizeof(key), "\nkvpool_tls_%s ", name);
+	at = strstr(text, key);
+	if (!at)
+		fail_msg("no %s", name);
+	n = strtoull(at + strlen(key), NULL, 10);
+	free(text);
+	pool_metrics_close(m);
+	return n;
+}
+
+#define REASONS 8
+static const char *const reasons[REASONS] = {
+	"expired", "untrusted", "identity", "cluster", "role", "host",
+	"protocol", "by-peer",
+};
+
+/* Counts e's handshake; asserts that it was refused for this reason alone. */
+static void assert_reason(struct end *e, const char *reason)
+{
+	char name[64];
+
+	pool_tls_count(e->tls, e->s, -EKEYREJECTED);
+	for (unsigned int i = 0; i < REASONS; i++) {
+		snprintf(name, sizeof(name), "refused_total{reason=\"%s\"}",
+			 reasons[i]);
+		if (figure(e, name) != (strcmp(reason, reasons[i]) == 0))
+			fail_msg("%s: %s", reason, name);
+	}
+	assert_int_equal(1, figure(e, "handshakes_total{result=\"refused\"}"));
+	assert_int_equal(1, figure(e, "handshake_seconds_count"));
+}
+
 /* Runs both handshakes until neither makes progress. A dialler may get an alert
  * after its own handshake has succeeded: a read returns it. */
 static void shake(void)
@@ -143,7 +187,7 @@ static void both_ends_know_who_the_other_is(void **state)
 /* A node dials with a certificate that is right except for `ca` or the options;
  * its master refuses it with a reason. */
 static void refused(const struct pki_ca *ca, const struct pki_want *want,
-		    const char *why)
+		    const char *reason, const char *why)
 {
 	char *dir = pki_dir_make(ca, &pki.ca, ca == &pki.ca ? NULL : ca, want);
 
@@ -155,6 +199,7 @@ static void refused(const struct pki_ca *ca, const struct pki_want *want,
 	if (!strstr(pool_tls_why(t.accepts.s), why))
 		fail_msg("\"%s\" does not say \"%s\"",
 			 pool_tls_why(t.accepts.s), why);
+	assert_reason(&t.accepts, reason);
 	assert_int_equal(-EPROTO, t.dials.err);
 	assert_non_null(strstr(pool_tls_why(t.dials.s), "alert"));
 }
@@ -164,7 +209,8 @@ static const struct pki_want a_node = { .uri = { "kvpool://test/node" } };
 static void another_pools_certificate_is_refused(void **state)
 {
 	(void)state;
-	refused(&pki.other, &a_node, "unable to get local issuer certificate");
+	refused(&pki.other, &a_node, "untrusted",
+		"unable to get local issuer certificate");
 }
 
 /* As with an issuer that keeps its own CA elsewhere. */
@@ -196,7 +242,7 @@ static void an_expired_certificate_is_refused(void **state)
 	(void)state;
 	w.from_s = -7200;
 	w.to_s = -3600;
-	refused(&pki.ca, &w, "expired; kvpool certs renew");
+	refused(&pki.ca, &w, "expired", "expired; kvpool certs renew");
 }
 
 /* Who is refused tries again: the log has a line of it, and not one a second. */
@@ -239,7 +285,7 @@ static void a_certificate_of_the_future_is_refused(void **state)
 	(void)state;
 	w.from_s = 3600;
 	w.to_s = 7200;
-	refused(&pki.ca, &w, "not yet valid");
+	refused(&pki.ca, &w, "expired", "not yet valid");
 }
 
 /* Both ends would refuse; the dialler does so first. */
@@ -256,7 +302,9 @@ static void another_cluster_is_refused(void **state)
 	assert_int_equal(-EKEYREJECTED, t.dials.err);
 	assert_non_null(strstr(pool_tls_why(t.dials.s),
 			       "cluster test, and this is prod"));
+	assert_reason(&t.dials, "cluster");
 	assert_int_equal(-EKEYREJECTED, t.accepts.err);
+	assert_reason(&t.accepts, "by-peer");
 }
 
 static void a_role_that_is_not_wanted_is_refused(void **state)
@@ -264,8 +312,8 @@ static void a_role_that_is_not_wanted_is_refused(void **state)
 	static const struct pki_want w = { .uri = { "kvpool://test/master" } };
 
 	(void)state;
-	refused(&pki.ca, &w, "role master; accepted here: node or "
-			     "client");
+	refused(&pki.ca, &w, "role", "role master; accepted here: node or "
+				     "client");
 }
 
 /* The dialler refuses: the certificate does not name the host dialled. */
@@ -279,6 +327,7 @@ static void the_host_that_was_dialled_must_be_in_the_certificate(void **state)
 	assert_int_equal(-EKEYREJECTED, t.dials.err);
 	assert_non_null(strstr(pool_tls_why(t.dials.s),
 			       "issue one with --host 10.0.0.7"));
+	assert_reason(&t.dials, "host");
 	assert_int_equal(-EKEYREJECTED, t.accepts.err);
 }
 
@@ -303,6 +352,7 @@ static void plain_text_is_refused(void **state)
 	assert_int_equal(sizeof(hello), write(t.dials.fd, hello,
 					      sizeof(hello)));
 	assert_int_equal(-EKEYREJECTED, pool_tls_shake(t.accepts.s));
+	assert_reason(&t.accepts, "protocol");
 }
 
 /* A plain OpenSSL client with these settings. */
@@ -346,6 +396,7 @@ static void an_older_version_is_refused(void **state)
 	(void)state;
 	assert_int_equal(-EKEYREJECTED, foreign_client(set_old));
 	assert_non_null(strstr(pool_tls_why(t.accepts.s), "protocol"));
+	assert_reason(&t.accepts, "protocol");
 }
 
 static void a_client_without_a_certificate_is_refused(void **state)
@@ -354,6 +405,56 @@ static void a_client_without_a_certificate_is_refused(void **state)
 	assert_int_equal(-EKEYREJECTED, foreign_client(set_nothing));
 	assert_non_null(strstr(pool_tls_why(t.accepts.s),
 			       "did not return a certificate"));
+	assert_reason(&t.accepts, "untrusted");
+}
+
+static char *web_dir; /* of a certificate for something else */
+
+static void set_web(SSL_CTX *ctx)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/" POOL_TLS_CERT, web_dir);
+	assert_int_equal(1, SSL_CTX_use_certificate_file(ctx, path,
+							 SSL_FILETYPE_PEM));
+	snprintf(path, sizeof(path), "%s/" POOL_TLS_KEY, web_dir);
+	assert_int_equal(1, SSL_CTX_use_PrivateKey_file(ctx, path,
+							SSL_FILETYPE_PEM));
+}
+
+static void a_certificate_of_no_pool_is_refused(void **state)
+{
+	static const struct pki_want w = { .uri = { "https://test/node" } };
+
+	(void)state;
+	web_dir = pki_dir_make(&pki.ca, &pki.ca, NULL, &w);
+	assert_int_equal(-EKEYREJECTED, foreign_client(set_web));
+	pki_dir_free(web_dir);
+	assert_non_null(strstr(pool_tls_why(t.accepts.s), "its certificate"));
+	assert_reason(&t.accepts, "identity");
+}
+
+static void a_handshake_is_timed_whatever_its_result(void **state)
+{
+	(void)state;
+	open_end(&t.dials, pki.node);
+	open_end(&t.accepts, pki.master);
+	start_end(&t.dials);
+	usleep(1100000);
+	pool_tls_count(t.dials.tls, t.dials.s, -ETIMEDOUT);
+	assert_int_equal(1, figure(&t.dials, "handshake_seconds_count"));
+	assert_int_equal(1, figure(&t.dials, "handshake_seconds_sum"));
+	assert_int_equal(1, figure(&t.dials,
+				   "handshakes_total{result=\"failed\"}"));
+	pool_tls_count(t.dials.tls, t.dials.s, 0);
+	assert_int_equal(2, figure(&t.dials, "handshake_seconds_count"));
+	for (unsigned int i = 0; i < REASONS; i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "refused_total{reason=\"%s\"}",
+			 reasons[i]);
+		assert_int_equal(0, figure(&t.dials, name));
+	}
 }
 
 /* ---- bytes ---- */
@@ -656,6 +757,8 @@ int main(void)
 		T(plain_text_is_refused),
 		T(an_older_version_is_refused),
 		T(a_client_without_a_certificate_is_refused),
+		T(a_certificate_of_no_pool_is_refused),
+		T(a_handshake_is_timed_whatever_its_result),
 		T(large_pieces_arrive),
 		T(small_pieces_arrive),
 		T(middle_pieces_arrive),
