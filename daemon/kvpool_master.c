@@ -385,6 +385,7 @@ static int start_master(struct program *p)
 		.dirs_max = conf.max_directories,
 		.attr_bytes_max = conf.max_attributes,
 		.metrics = p->base.metrics,
+		.program = kvpool_version(),
 	};
 
 	struct master_ha_opts ha = {

@@ -323,6 +323,7 @@ static int start_master(struct node_program *p)
 		.summary_s = 10,
 		.repair_rate = MASTER_REPAIR_RATE,
 		.metrics = p->base.metrics,
+		.program = kvpool_version(),
 	};
 
 	if (!p->conf->embedded)
@@ -363,6 +364,7 @@ static int start_node(struct node_program *p)
 		.advertise = p->conf->advertise,
 		.unix_path = sock,
 		.name = p->conf->name,
+		.program = kvpool_version(),
 		.store_dir = p->conf->store_dir ? p->conf->store_dir : store,
 		.store_size = p->conf->store_size,
 		.memory_max = p->conf->memory_limit,

@@ -76,6 +76,7 @@ struct master {
 	bool (*acting)(void *arg); /* NULL: always */
 	void *acting_arg;
 	struct pool_metrics *metrics; /* borrows, or NULL */
+	const char *program;	      /* its version, or "" */
 	uint64_t epoch, gen_seq;
 	uint64_t asked_seed; /* of the nodes' sketches (asked.c); 0: none yet */
 	bool recovers;		   /* it may raise the epoch: recover.c */

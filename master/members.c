@@ -168,6 +168,7 @@ void master_member_describe(struct master_members *ms,
 	set_text(mb->unix_path, sizeof(mb->unix_path), info->unix_path);
 	set_text(mb->host_id, sizeof(mb->host_id), info->host_id);
 	set_text(mb->data_mode, sizeof(mb->data_mode), info->data_mode);
+	pool_wire_program(mb->program, info->program);
 	mb->is_store = info->is_store;
 	mb->is_mount = info->is_mount;
 	set_figures(mb, info);
@@ -280,6 +281,7 @@ void master_member_info(const struct master_member *mb, Kvpool__NodeInfo *ret)
 	ret->unix_path = (char *)mb->unix_path;
 	ret->host_id = (char *)mb->host_id;
 	ret->data_mode = (char *)mb->data_mode;
+	ret->program = (char *)mb->program;
 	ret->is_store = mb->is_store;
 	ret->is_mount = mb->is_mount;
 	ret->alive = master_member_alive(mb);

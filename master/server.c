@@ -489,6 +489,7 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	m->acting = opts->acting;
 	m->acting_arg = opts->acting_arg;
 	m->metrics = opts->metrics;
+	m->program = opts->program ? opts->program : "";
 	m->start_ms = m->last_tick_ms = pool_now_ms();
 	m->next_summary_ms = m->start_ms + (uint64_t)m->summary_s * 1000;
 	pool_list_init(&m->sessions);

@@ -191,6 +191,7 @@ static void welcome(struct master_session *s, const Kvpool__Join *j)
 	msg.epoch = s->m->epoch;
 	msg.index = s->member->index;
 	msg.heartbeat_ms = s->m->heartbeat_ms;
+	msg.program = (char *)(uintptr_t)s->m->program;
 	msg.dirs_max = s->m->map.quota.max.dirs;
 	msg.attr_bytes_max = s->m->map.quota.max.bytes;
 	s->joined_seq = msg.feed_seq = s->m->map.feed.seq;
@@ -271,6 +272,7 @@ void master_session_beat(struct master_session *s)
 
 	msg.epoch = s->m->epoch;
 	msg.asked_seed = s->m->asked_seed;
+	msg.wall_ms = pool_wall_ns() / 1000000;
 	master_session_send(s, POOL_MSG_HEARTBEAT, 0, &msg.base);
 }
 

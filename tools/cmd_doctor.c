@@ -21,7 +21,7 @@ static const char *const costs[] = { [DOCTOR_SPEED] = "speed",
 struct visit {
 	struct pool_hostport admin;
 	struct doctor d;
-	json_t *status, *devices; /* own */
+	json_t *status, *devices, *nodes; /* own */
 	struct doctor_finding found[DOCTOR_FINDINGS_MAX];
 	size_t n;
 };
@@ -70,8 +70,11 @@ static int visit(struct visit *v, const char *root)
 	rc = cmd_get(&v->admin, "/api/devices", &v->devices);
 	if (rc)
 		return rc;
+	rc = cmd_get(&v->admin, "/api/nodes", &v->nodes);
+	if (rc)
+		return rc;
 	v->d = (struct doctor){ .root = root, .status = v->status,
-				.devices = v->devices };
+				.devices = v->devices, .nodes = v->nodes };
 	advertise = json_string_value(json_object_get(v->status, "advertise"));
 	if (advertise && pool_parse_hostport(advertise, 0, &at) == 0)
 		find_interface(at.host, v->d.interface,
@@ -84,6 +87,7 @@ static void visit_end(struct visit *v)
 {
 	json_decref(v->status);
 	json_decref(v->devices);
+	json_decref(v->nodes);
 }
 
 static void print_text(const struct visit *v)

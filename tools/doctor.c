@@ -14,6 +14,7 @@
 #define FILES_LEAST 65536u
 #define MEMORY_BESIDE (128ull << 20) /* what a daemon needs besides its store */
 #define RENEW_DAYS 14
+#define CLOCK_S 2 /* more than a busy machine delays each heartbeat */
 
 /* ---- facts ---- */
 
@@ -378,6 +379,71 @@ static bool check_version(const struct doctor *d, struct doctor_finding *f)
 	return true;
 }
 
+/* Programs of the pool whose version is not ours: those that fit, by name. */
+struct others {
+	char text[300];
+	size_t len;
+	unsigned int left_out;
+};
+
+static void add_other(struct others *o, const char *who, const char *version,
+		      const char *ours)
+{
+	int n;
+
+	if (!version[0] || strcmp(version, ours) == 0)
+		return;
+	n = snprintf(o->text + o->len, sizeof(o->text) - o->len, "%s%s %s",
+		     o->len ? ", " : "", who, version);
+	if (o->len + (size_t)n < sizeof(o->text)) {
+		o->len += (size_t)n;
+		return;
+	}
+	o->text[o->len] = '\0';
+	o->left_out++;
+}
+
+static bool check_versions(const struct doctor *d, struct doctor_finding *f)
+{
+	const char *ours = text_of(d->status, "version");
+	const json_t *rows = json_object_get(d->nodes, "nodes"), *row;
+	struct others o = { .len = 0 };
+	char more[32] = "";
+	size_t i;
+
+	add_other(&o, "the master", text_of(part(d, "master"), "version"),
+		  ours);
+	json_array_foreach(rows, i, row)
+		if (json_is_true(json_object_get(row, "alive")))
+			add_other(&o, text_of(row, "name"),
+				  text_of(row, "version"), ours);
+	if (!o.len && !o.left_out)
+		return false;
+	if (o.left_out)
+		snprintf(more, sizeof(more), " and %u more", o.left_out);
+	WHAT(f, "this node runs %.47s, others of the pool do not (%s%s): what "
+		"only the newer one can do is not done", ours, o.text, more);
+	MEND(f, "install one version on all machines, then kvpool restart on "
+		"each node, and restart the master and engines");
+	return true;
+}
+
+static bool check_clock(const struct doctor *d, struct doctor_finding *f)
+{
+	const json_t *ahead =
+		json_object_get(part(d, "master"), "clock_ahead_ms");
+	double s = (double)json_integer_value(ahead) / 1000;
+
+	if (s >= -CLOCK_S && s <= CLOCK_S)
+		return false;
+	WHAT(f, "the clock is %.1f s %s the master's: times of files and logs "
+		"do not agree, certificates expire too early or too late",
+	     s < 0 ? -s : s, s < 0 ? "behind" : "ahead of");
+	MEND(f, "apt install chrony; chronyc makestep (here, and on the "
+		"master's machine)");
+	return true;
+}
+
 static bool check_links(const struct doctor *d, struct doctor_finding *f)
 {
 	if (strcmp(text_of(part(d, "links"), "protected"), "insecure") != 0)
@@ -414,6 +480,8 @@ static const struct {
 	{ "memory", DOCTOR_SAFETY, check_memory },
 	{ "open-files", DOCTOR_SAFETY, check_open_files },
 	{ "version", DOCTOR_SAFETY, check_version },
+	{ "versions", DOCTOR_SAFETY, check_versions },
+	{ "clock", DOCTOR_SAFETY, check_clock },
 	{ "passthrough", DOCTOR_SPEED, check_passthrough },
 	{ "kernel", DOCTOR_SPEED, check_kernel },
 	{ "huge-pages", DOCTOR_SPEED, check_huge_pages },

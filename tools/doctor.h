@@ -20,6 +20,7 @@ struct doctor {
 	const char *root; /* of the machine's /proc and /sys; "": / */
 	const json_t *status;  /* /api/status of the node; borrows */
 	const json_t *devices; /* /api/devices; borrows, or NULL: not asked */
+	const json_t *nodes; /* /api/nodes of the node; borrows, or NULL */
 	char interface[32]; /* that has the advertised address; "": none */
 };
 
@@ -28,7 +29,7 @@ enum doctor_cost { DOCTOR_SPEED, DOCTOR_SAFETY };
 struct doctor_finding {
 	const char *check; /* its name */
 	enum doctor_cost cost;
-	char what[256]; /* what was found, and what it costs */
+	char what[512]; /* what was found, and what it costs */
 	char mend[256]; /* a command, or what to change */
 };
 

@@ -247,6 +247,13 @@ static void print_seconds(FILE *f, uint64_t ns)
 		ns % 1000000000);
 }
 
+static void print_signed_seconds(FILE *f, int64_t ns)
+{
+	if (ns < 0)
+		putc('-', f);
+	print_seconds(f, ns < 0 ? -(uint64_t)ns : (uint64_t)ns);
+}
+
 static void print_hist(FILE *f, const struct metric *m)
 {
 	const struct pool_hist *h = m->value;
@@ -284,7 +291,7 @@ static void print_metric(FILE *f, const struct metric *m)
 		break;
 	case GAUGE_NS:
 		print_name(f, m, "");
-		print_seconds(f, (uint64_t)pool_gauge_value(m->value));
+		print_signed_seconds(f, pool_gauge_value(m->value));
 		break;
 	case HISTOGRAM:
 		print_hist(f, m);

@@ -77,7 +77,7 @@ int pool_metrics_counter(struct pool_metrics *m, struct pool_counter *c,
 			 const char *help);
 int pool_metrics_gauge(struct pool_metrics *m, struct pool_gauge *g,
 		       const char *name, const char *labels, const char *help);
-/* A gauge in nanoseconds (>= 0), printed in seconds: name ends in _seconds. */
+/* A gauge in nanoseconds, printed in seconds: name ends in _seconds. */
 int pool_metrics_gauge_ns(struct pool_metrics *m, struct pool_gauge *g,
 			  const char *name, const char *labels,
 			  const char *help);

@@ -576,6 +576,7 @@ static int set_options(struct kvpool *p, const struct kvpool_options *o)
 	if (err)
 		return err;
 	p->opts.name = p->name;
+	p->opts.program = kvpool_version();
 	p->opts.advertise = p->advertise;
 	p->opts.store_dir = p->dir;
 	p->opts.unix_path = p->sock;

@@ -28,6 +28,14 @@ void pool_wire_refusal(uint32_t version, char ret_text[POOL_WIRE_REFUSAL])
 		 version, own, own + 1, before);
 }
 
+void pool_wire_program(char ret_text[POOL_PROGRAM_SIZE], const char *from)
+{
+	snprintf(ret_text, POOL_PROGRAM_SIZE, "%s", from);
+	for (char *p = ret_text; *p; p++)
+		if (*p < ' ' || *p > '~')
+			*p = '?';
+}
+
 /* Byte by byte: independent of the host's order; compiles to one move. */
 static void put_le(uint8_t *p, uint64_t v, unsigned int bytes)
 {

@@ -122,6 +122,11 @@ bool pool_wire_speaks(uint32_t version);
 /* "it speaks version 3 of the protocol, this program version 1 (and 2)". */
 void pool_wire_refusal(uint32_t version, char ret_text[POOL_WIRE_REFUSAL]);
 
+#define POOL_PROGRAM_SIZE 48
+/* The version of a peer's program, cut to size; bytes that are not printable
+ * ASCII become '?'. */
+void pool_wire_program(char ret_text[POOL_PROGRAM_SIZE], const char *from);
+
 /* A generation: the master's epoch, then this many bits of sequence number. */
 #define POOL_GEN_SEQ_BITS 40
 static inline uint64_t pool_gen_epoch(uint64_t gen)

@@ -80,6 +80,7 @@ static void put_node(struct pool_node *n, struct pool_handover *h)
 		x->unix_path = (char *)(uintptr_t)mb->addr.unix_path;
 		x->host_id = (char *)(uintptr_t)mb->host_id;
 		x->data_mode = (char *)(uintptr_t)mb->data_mode;
+		x->program = (char *)(uintptr_t)mb->program;
 		x->is_store = mb->is_store;
 		x->is_mount = mb->is_mount;
 		x->alive = mb->alive;

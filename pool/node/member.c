@@ -33,6 +33,7 @@ void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 	snprintf(m->advertise, sizeof(m->advertise), "%s", info->advertise);
 	snprintf(m->host_id, sizeof(m->host_id), "%s", info->host_id);
 	snprintf(m->data_mode, sizeof(m->data_mode), "%s", info->data_mode);
+	pool_wire_program(m->program, info->program);
 	snprintf(m->addr.unix_path, sizeof(m->addr.unix_path), "%s",
 		 info->unix_path);
 	if (pool_parse_hostport(info->advertise, 0, &m->addr.tcp) < 0)

@@ -156,6 +156,7 @@ struct pool_node_opts {
 	const char *advertise; /* "host:port"; NULL: `listen` as bound */
 	const char *unix_path; /* peers' Unix socket; NULL: none */
 	const char *name;      /* shown to operators */
+	const char *program;   /* its version, constant text; NULL: not told */
 	const char *store_dir;
 	uint64_t store_size;  /* 0: client */
 	uint64_t memory_max;  /* as in pool_store_opts */

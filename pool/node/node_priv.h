@@ -85,7 +85,7 @@ struct node_counters {
 	struct pool_gauge objects, object_bytes, cached, cached_bytes;
 	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
 	struct pool_gauge claimed, extras, fds, prefetch_unread;
-	struct pool_gauge evictable, cut_off;
+	struct pool_gauge evictable, cut_off, clock_ahead_ns;
 	struct pool_gauge dirs, attr_bytes;
 	struct pool_counter walked;
 	struct pool_gauge walked_max;

@@ -80,6 +80,8 @@ void node_session_info(struct pool_node *n, Kvpool__NodeInfo *info)
 			pool_evict_count(n->evict, POOL_EVICT_KEPT) +
 			pool_evict_count(n->evict, POOL_EVICT_UNSTORED);
 	info->data_mode = n->data_mode;
+	if (n->opts.program)
+		info->program = (char *)(uintptr_t)n->opts.program;
 	info->sent_bytes = n->peers ? pool_peers_sent(n->peers) : 0;
 }
 

@@ -294,6 +294,8 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	node_ops_welcome(n, w);
 	node_stage_begins(n);
 	n->feed_begun = false;
+	pool_wire_program(s->program, w->program);
+	s->clocks.n = 0;
 	s->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	s->beats = 0;
 	begin_inventory(n);
@@ -370,8 +372,11 @@ static void h_error(struct pool_node *n, const ProtobufCMessage *m)
 }
 static void h_heartbeat(struct pool_node *n, const ProtobufCMessage *m)
 {
+	const Kvpool__Heartbeat *hb = (const Kvpool__Heartbeat *)m;
+
 	/* Its arrival resets the connection's idle timeout. */
-	node_asked_seed(n, ((const Kvpool__Heartbeat *)m)->asked_seed);
+	node_asked_seed(n, hb->asked_seed);
+	node_session_note_clock(n, hb->wall_ms);
 }
 
 /* Messages from the master, by type. */
@@ -599,6 +604,40 @@ void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
 const char *node_session_master(const struct pool_node *n)
 {
 	return n->session ? n->session->master : "";
+}
+
+const char *node_session_program(const struct pool_node *n)
+{
+	return node_session_up(n) ? n->session->program : "";
+}
+
+void node_session_note_clock(struct pool_node *n, uint64_t wall_ms)
+{
+	struct node_clocks *c = &n->session->clocks;
+	int64_t ahead = (int64_t)(pool_wall_ns() / 1000000);
+
+	if (!wall_ms)
+		return;
+	ahead -= wall_ms < INT64_MAX ? (int64_t)wall_ms : INT64_MAX;
+	if (ahead > NODE_CLOCK_MAX_MS)
+		ahead = NODE_CLOCK_MAX_MS;
+	if (ahead < -NODE_CLOCK_MAX_MS)
+		ahead = -NODE_CLOCK_MAX_MS;
+	c->ahead_ms[c->n++ % NODE_CLOCKS] = ahead;
+}
+
+bool node_session_clock(const struct pool_node *n, int64_t *ret_ms)
+{
+	const struct node_clocks *c;
+
+	if (!node_session_up(n) || !n->session->clocks.n)
+		return false;
+	c = &n->session->clocks;
+	*ret_ms = c->ahead_ms[0];
+	for (unsigned int i = 1; i < NODE_CLOCKS && i < c->n; i++)
+		if (llabs(c->ahead_ms[i]) < llabs(*ret_ms))
+			*ret_ms = c->ahead_ms[i];
+	return true;
 }
 
 /* A feed entry was skipped: starts a new session to receive the whole picture

@@ -18,6 +18,15 @@ enum node_session_state {
 	SESSION_CLOSED,
 };
 
+/* How far our wall clock was ahead of the master's when its last heartbeats
+ * came: the time that these took is included. */
+#define NODE_CLOCKS 8
+#define NODE_CLOCK_MAX_MS (1ll << 42) /* 139 years; fits in ns, too */
+struct node_clocks {
+	int64_t ahead_ms[NODE_CLOCKS];
+	unsigned int n; /* heartbeats that told it */
+};
+
 struct node_session {
 	struct pool_conn *conn; /* NULL while DISCONNECTED */
 	/* TLS: will replace conn. Sends JOIN once it is open and conn has
@@ -35,6 +44,8 @@ struct node_session {
 	bool logged; /* the current failure has been logged */
 	int refused; /* status of the last refusal that was logged */
 	uint64_t refused_logged_ms;
+	char program[POOL_PROGRAM_SIZE]; /* the master's; "": not told */
+	struct node_clocks clocks;
 };
 
 /* ---- session.c: the session with the master; dispatch ---- */
@@ -46,5 +57,13 @@ bool node_inventory_slice(struct pool_node *n); /* is there more to do now? */
 /* The address of the current or last master, or the one being dialled; "": none
  * yet. */
 const char *node_session_master(const struct pool_node *n);
+/* The version of its program; "": it does not tell, or there is none. */
+const char *node_session_program(const struct pool_node *n);
+/* How far our wall clock is ahead of the master's (negative: behind): of the
+ * last heartbeats the one that shows the least, because a late one shows too
+ * much. False: there is no master, or it does not tell. */
+bool node_session_clock(const struct pool_node *n, int64_t *ret_ms);
+/* A heartbeat: the master's wall clock, or 0. */
+void node_session_note_clock(struct pool_node *n, uint64_t wall_ms);
 
 #endif

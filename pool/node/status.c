@@ -233,6 +233,7 @@ void node_gauges(struct pool_node *n)
 {
 	struct node_counters *c = &n->c;
 	struct pool_space sp;
+	int64_t ahead_ms;
 
 	pool_store_space(n->store, &sp);
 	pool_gauge_set(&c->store_size, (int64_t)sp.size);
@@ -267,6 +268,9 @@ void node_gauges(struct pool_node *n)
 	pool_gauge_set(&c->names, (int64_t)n->tree.hash.count);
 	pool_gauge_set(&c->dirs, (int64_t)n->quota.used.dirs);
 	pool_gauge_set(&c->attr_bytes, (int64_t)n->quota.used.bytes);
+	if (!node_session_clock(n, &ahead_ms))
+		ahead_ms = 0;
+	pool_gauge_set(&c->clock_ahead_ns, ahead_ms * 1000000);
 	node_asked_gauges(n);
 }
 
@@ -317,6 +321,12 @@ int node_metrics_register(struct pool_node *n)
 					fetches[i].labels,
 					"Fetching an object from another node");
 	if (!err)
+		err = pool_metrics_gauge_ns(
+			n->metrics, &n->c.clock_ahead_ns,
+			"kvpool_node_clock_ahead_seconds", NULL,
+			"How far the wall clock is ahead of the master's; 0: "
+			"not known");
+	if (!err)
 		err = node_asked_open(n);
 	if (!err)
 		err = pool_metrics_on_print(n->metrics, on_print, n);
@@ -344,6 +354,14 @@ static json_t *degraded_since(const struct pool_node *n)
 	return json_string(text);
 }
 
+/* null: there is no master, or it does not tell. */
+static json_t *clock_ahead(const struct pool_node *n)
+{
+	int64_t ms;
+
+	return node_session_clock(n, &ms) ? json_integer(ms) : json_null();
+}
+
 json_t *pool_node_status_json(struct pool_node *n)
 {
 	char devices[1024];
@@ -366,8 +384,9 @@ json_t *pool_node_status_json(struct pool_node *n)
 		G(store_used), "free", G(store_free), "ready", G(store_ready),
 		"evictable", G(evictable)));
 	json_object_set_new(s, "master", json_pack(
-		"{s:s, s:b, s:I, s:I, s:I}", "address",
-		node_session_master(n), "connected",
+		"{s:s, s:s, s:o, s:b, s:I, s:I, s:I}", "address",
+		node_session_master(n), "version", node_session_program(n),
+		"clock_ahead_ms", clock_ahead(n), "connected",
 		node_session_up(n), "epoch", G(epoch), "index",
 		(json_int_t)n->index, "cut_off_ms",
 		(json_int_t)cut_off_ms(n)));
@@ -410,14 +429,14 @@ static json_t *member_json(const struct node_member *m, unsigned int index)
 {
 	return json_pack(
 		"{s:i, s:s, s:s, s:o, s:b, s:b, s:b, s:s, s:I, s:I, s:I, s:I, "
-		"s:I}",
+		"s:I, s:s}",
 		"index", (int)index, "name", m->name, "advertise",
 		m->advertise, "state", member_state(m), "alive", m->alive,
 		"is_store", m->is_store, "is_mount", m->is_mount, "data_mode",
 		m->data_mode, "capacity", (json_int_t)m->capacity, "used",
 		(json_int_t)m->used, "evictable", (json_int_t)m->evictable,
 		"objects", (json_int_t)m->objects, "sent_bytes",
-		(json_int_t)m->sent_bytes);
+		(json_int_t)m->sent_bytes, "version", m->program);
 }
 
 json_t *pool_node_nodes_json(struct pool_node *n)

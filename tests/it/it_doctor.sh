@@ -6,7 +6,7 @@
 # limit: 60
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
-need jq tar
+need jq tar cc
 
 mkdir "$tmp/no-machine"
 names() { # OPTION...: what was found
@@ -33,6 +33,52 @@ else
 	grep -q '^speed, passthrough: ' "$tmp/said" || fail "$(cat "$tmp/said")"
 	grep -q '^  mend: ' "$tmp/said" || fail "nothing mends it: $(cat "$tmp/said")"
 fi
+
+echo "== a node of another version joins: it is named; a clock that is 5 s ahead"
+version=$(kvpool --version | awk '{ print $2 }')
+mkdir "$tmp/other"
+LC_ALL=C sed "s/$version/9${version:1}/g" "$(command -v kvpoold)" >"$tmp/other/kvpoold"
+chmod 755 "$tmp/other/kvpoold"
+cat >"$tmp/clock.c" <<'END'
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+	long rc = syscall(SYS_clock_gettime, id, ts);
+
+	if (rc == 0 && id == CLOCK_REALTIME)
+		ts->tv_sec += 5;
+	return (int)rc;
+}
+END
+cc -shared -fPIC -o "$tmp/clock.so" "$tmp/clock.c"
+env_of[b]="PATH=$tmp/other:$PATH LD_PRELOAD=$tmp/clock.so
+	ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0"
+start_node b --name b.other
+found_of() { # NODE: as names
+	kvpool doctor --admin "${admin[$1]}" --root "$tmp/no-machine" --json |
+		jq -r '[.findings[].check] | join(" ")'
+}
+sees() { [ "$(found_of a)" = "versions${expected:+ $expected}" ]; }
+wait_until 10 sees
+kvpool doctor --admin "${admin[a]}" --root "$tmp/no-machine" --json >"$tmp/found" || :
+jq -r '.findings[] | select(.check == "versions").what' "$tmp/found" >"$tmp/said"
+grep -qF "this node runs $version, others of the pool do not (b.other 9${version:1})" \
+	"$tmp/said" || fail "it says $(cat "$tmp/said")"
+late() { [ "$(found_of b)" = "version versions clock${expected:+ $expected}" ]; }
+wait_until 10 late
+kvpool doctor --admin "${admin[b]}" --root "$tmp/no-machine" >"$tmp/said" || :
+cat "$tmp/said"
+grep -q '^safety, clock: the clock is [45]\.[0-9] s ahead of the master' "$tmp/said" ||
+	fail "it says $(cat "$tmp/said")"
+grep -q "(the master $version, a.do-tell $version)" "$tmp/said" ||
+	fail "it says $(cat "$tmp/said")"
+kvpool nodes --wide --admin "${admin[a]}" | grep -q "9${version:1}" ||
+	fail "no version: $(kvpool nodes --wide --admin "${admin[a]}")"
+stop b
+gone() { [ "$(found_of a)" = "$expected" ]; }
+wait_until 10 gone
 
 echo "== this machine, as it is"
 kvpool doctor --admin "${admin[a]}" >"$tmp/said" || [ $? = 1 ] || fail "it failed"

@@ -154,6 +154,7 @@ store.ready kvpool_node_store_ready_bytes
 store.evictable kvpool_node_evictable_bytes
 master.epoch kvpool_node_master_epoch
 master.cut_off_ms kvpool_node_cut_off_seconds
+master.clock_ahead_ms -
 objects kvpool_node_objects
 bytes kvpool_node_object_bytes
 cached kvpool_node_cached_objects
@@ -355,7 +356,7 @@ jq -e '(.generation | test("^[0-9]+[.][0-9]+$")) and (.nodes | length == 2) and
 	.mtime_ns > 1e18' "$tmp/facts.a" >/dev/null || fail "$(cat "$tmp/facts.a")"
 (cd "$A" && kvpool stat two/k --json) | facts | cmp - "$tmp/facts.a" ||
 	fail "stat: $(kvpool stat "$A/two/k" --json)"
-shape() { http "${admin[$1]}/api/nodes" | jq -c '[.nodes[] | {name, alive, is_store,
+shape() { http "${admin[$1]}/api/nodes" | jq -c '[.nodes[] | {name, version, alive, is_store,
 	is_mount, capacity, advertise, data_mode}] | sort'; }
 [ "$(shape master)" = "$(shape a)" ] || fail "nodes: $(shape master) $(shape a)"
 

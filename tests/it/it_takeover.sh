@@ -139,13 +139,24 @@ mkdir "$a/w/made"
 setfattr -n user.kvpool.class -v noevict "$a/w/made"
 rmdir "$a/w/gone"
 rm "$a/w/unlinked"
+closed_ns=$(date +%s%N)
 takeover a
 same "$tmp/src" "$a/w/put" || fail "put is not there"
+http "${admin[a]}/api/nodes" >"$tmp/nodes"
+jq -e --arg v "$(kvpool --version | awk '{ print $2 }')" \
+	'(.nodes | length) == 2 and all(.nodes[]; .version == $v)' "$tmp/nodes" ||
+	fail "versions are not handed on: $(cat "$tmp/nodes")"
+waited_ns=$(($(date +%s%N) - closed_ns))
 [ ! -e "$a/w/unlinked" ] && [ ! -e "$a/w/gone" ] || fail "it is there again"
 start_master
 wait_until 10 joined a
 wait_until 10 joined b
 sync "$a/w"
+http "${admin[a]}/metrics" >"$tmp/metrics"
+awk -v least="$waited_ns" '/^kvpool_node_publish_seconds_sum / { sum = $2 }
+	/^kvpool_node_publish_seconds_count / { n = $2 }
+	END { exit !(n == 2 && sum * 1e9 >= 2 * least) }' "$tmp/metrics" ||
+	fail "since $waited_ns ns: $(grep '^kvpool_node_publish_seconds_[cs]' "$tmp/metrics")"
 same "$tmp/src" "$b/w/put" || fail "put was not published"
 same "$tmp/src" "$b/w/renamed" || fail "renamed was not published"
 [ "$(getfattr --only-values -n user.kvpool.class "$b/w/made")" = noevict ] ||

@@ -41,6 +41,7 @@ struct fake_node {
 	uint8_t id[16];
 	const char *host;
 	const char *advertise; /* NULL: 127.0.0.1:1 */
+	const char *program;   /* NULL: an older version, which tells none */
 	bool is_store, is_mount;
 	uint64_t capacity, used, evictable;
 	bool tells_figures; /* HELD contains capacity, used, evictable */
@@ -56,7 +57,8 @@ struct fake_node {
 	size_t nresults_lost; /* results of earlier changes, in WELCOME */
 	bool exact;
 	unsigned int heartbeats;
-	uint64_t asked_seed; /* of the last one */
+	uint64_t asked_seed, wall_ms; /* of the last one */
+	char masters_program[64];
 	int error;
 	bool ops_done, feed_before_done;
 	size_t nresults;
@@ -69,6 +71,7 @@ struct fake_node {
 	bool picture;
 	struct {
 		bool known, alive;
+		char program[64];
 	} nodes[64];
 	unsigned int nsynced;
 	uint64_t synced_req;
@@ -171,6 +174,8 @@ static void fake_on_feed(struct fake_node *n, const Kvpool__Feed *f)
 		if (f->nodes[i]->index < 64) {
 			n->nodes[f->nodes[i]->index].known = true;
 			n->nodes[f->nodes[i]->index].alive = f->nodes[i]->alive;
+			snprintf(n->nodes[f->nodes[i]->index].program, 64, "%s",
+				 f->nodes[i]->program);
 		}
 	}
 	for (i = 0; i < f->n_entries; i++)
@@ -284,6 +289,8 @@ static void fake_on_frame(struct pool_conn *c, const struct pool_frame *f,
 		n->ops_executed = ((Kvpool__Welcome *)msg)->ops_done;
 		n->nresults_lost = ((Kvpool__Welcome *)msg)->n_ops;
 		n->exact = ((Kvpool__Welcome *)msg)->ops_exact;
+		snprintf(n->masters_program, sizeof(n->masters_program), "%s",
+			 ((Kvpool__Welcome *)msg)->program);
 		break;
 	case POOL_MSG_FEED:
 		fake_on_feed(n, (Kvpool__Feed *)msg);
@@ -300,6 +307,7 @@ static void fake_on_frame(struct pool_conn *c, const struct pool_frame *f,
 	case POOL_MSG_HEARTBEAT:
 		n->heartbeats++;
 		n->asked_seed = ((Kvpool__Heartbeat *)msg)->asked_seed;
+		n->wall_ms = ((Kvpool__Heartbeat *)msg)->wall_ms;
 		break;
 	case POOL_MSG_ERROR:
 		n->error = ((Kvpool__Error *)msg)->status;
@@ -343,6 +351,8 @@ static void fake_info(const struct fake_node *n, Kvpool__NodeInfo *info)
 	info->name = (char *)n->name;
 	info->advertise = (char *)(n->advertise ? n->advertise : "127.0.0.1:1");
 	info->host_id = (char *)n->host;
+	if (n->program)
+		info->program = (char *)n->program;
 	info->is_store = n->is_store;
 	info->is_mount = n->is_mount;
 	info->capacity = n->capacity;

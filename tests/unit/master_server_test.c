@@ -79,6 +79,47 @@ static void a_node_joins_and_its_heartbeats_are_answered(void **state)
 		    1);
 }
 
+static void assert_version(unsigned int index, const char *want)
+{
+	json_t *j = master_nodes_json(master);
+	const json_t *row = json_array_get(json_object_get(j, "nodes"), index);
+
+	assert_string_equal(want, json_string_value(
+					  json_object_get(row, "version")));
+	json_decref(j);
+}
+
+static void versions_and_the_clock_are_told(void **state)
+{
+	uint64_t from_ms;
+
+	(void)state;
+	stop_master();
+	opts.program = "9.8.7+abc";
+	start_master();
+	node[0].program = "0.1.0+def";
+	join_and_watch(&node[0]);
+	assert_string_equal("9.8.7+abc", node[0].masters_program);
+	/* What would write to a terminal, is not UTF-8, or is too long; an
+	 * older version tells none. */
+	node[1].program = "1\n\x1b[2J\xff\"12345678901234567890123456789012345678"
+			  "901234567890";
+	join(&node[1]);
+	join(&node[2]);
+	assert_version(0, "0.1.0+def");
+	assert_version(1, "1??[2J?\"123456789012345678901234567890123456789");
+	assert_version(2, "");
+	run_until(&loop, node[0].nodes[2].known);
+	assert_string_equal("0.1.0+def", node[0].nodes[0].program);
+	assert_string_equal("1??[2J?\"123456789012345678901234567890123456789",
+			    node[0].nodes[1].program);
+	assert_string_equal("", node[0].nodes[2].program);
+	from_ms = pool_wall_ns() / 1000000;
+	node[0].wall_ms = 0;
+	run_until(&loop, node[0].wall_ms > from_ms);
+	assert_in_range(node[0].wall_ms, from_ms, pool_wall_ns() / 1000000);
+}
+
 /* Dials again for as long as the master refuses with -EAGAIN. */
 static void dial_until_welcomed(struct fake_node *n)
 {
@@ -2480,6 +2521,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_node_joins_and_its_heartbeats_are_answered),
+		T(versions_and_the_clock_are_told),
 		T(a_node_of_a_newer_epoch_is_refused),
 		T(a_master_that_recovers_begins_above_what_nodes_have_seen),
 		T(what_is_no_message_for_a_master_ends_the_session),

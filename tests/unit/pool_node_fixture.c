@@ -128,6 +128,7 @@ void start_master(struct fixture *f)
 	mo.listen = f->opts.masters.at[0];
 	mo.state_file = path;
 	mo.metrics = f->master_metrics;
+	mo.program = "9.8.7";
 	assert_int_equal(0, master_open(&mo, &f->master));
 }
 
@@ -159,6 +160,7 @@ void start_node(struct fixture *f, int i)
 	o.metrics = m->metrics;
 	o.store_dir = m->dir;
 	o.name = m->name;
+	o.program = i == 1 ? "0.1.0" : "0.2.0";
 	o.unix_path = o.fd_passing ? m->sock : NULL;
 	assert_int_equal(0, pool_node_open(&o, &m->node));
 	m->calls.node = m->node;

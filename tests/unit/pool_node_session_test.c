@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -87,6 +88,122 @@ static void a_node_goes_through_its_list_of_masters(void **state)
 /* ---- the feed ---- */
 
 /* The feed lists a name as it was before the changes in flight. */
+static const char *program_of(struct fixture *f, int i, int other)
+{
+	return node_member(node(f, i), node(f, other)->index)->program;
+}
+
+/* What the member `other` is by a feed that says this of it. */
+static const char *program_told(struct fixture *f, int i, int other,
+				const char *program)
+{
+	Kvpool__NodeInfo info;
+
+	node_session_info(node(f, other), &info);
+	info.index = node(f, other)->index;
+	info.program = (char *)(uintptr_t)program;
+	node_member_apply(node(f, i), &info);
+	return program_of(f, i, other);
+}
+
+static void the_pools_versions_are_known(void **state)
+{
+	struct fixture *f = *state;
+	json_t *j;
+
+	start_pool(f, 2);
+	assert_string_equal("9.8.7", node_session_program(node(f, 0)));
+	assert_string_equal("0.2.0", program_of(f, 0, 0));
+	assert_string_equal("0.1.0", program_of(f, 0, 1));
+	j = pool_node_nodes_json(node(f, 0));
+	assert_string_equal(
+		"0.1.0",
+		json_string_value(json_object_get(
+			json_array_get(json_object_get(j, "nodes"),
+				       node(f, 1)->index),
+			"version")));
+	json_decref(j);
+	assert_string_equal("", program_told(f, 0, 1, ""));
+	assert_string_equal("1??[J", program_told(f, 0, 1, "1\n\xff[J"));
+	assert_string_equal("12345678901234567890123456789012345678901234567",
+			    program_told(f, 0, 1,
+					 "123456789012345678901234567890123456"
+					 "78901234567890"));
+	stop_master(f);
+	run_until(f, !is_up(f, 0));
+	assert_string_equal("", node_session_program(node(f, 0)));
+}
+
+/* A heartbeat of a master whose clock is so far behind ours, or ahead (ms < 0).
+ */
+static void clock_told(struct fixture *f, int64_t ms)
+{
+	node_session_note_clock(node(f, 0),
+				(uint64_t)((int64_t)(pool_wall_ns() / 1000000) -
+					   ms));
+}
+
+static int64_t clock_ahead_ms(struct fixture *f)
+{
+	json_t *j = pool_node_status_json(node(f, 0));
+	const json_t *ahead = json_object_get(json_object_get(j, "master"),
+					      "clock_ahead_ms");
+	int64_t ms = json_is_null(ahead) ? INT64_MIN :
+					   json_integer_value(ahead);
+
+	assert_non_null(ahead);
+	json_decref(j);
+	return ms;
+}
+
+static bool page_has(struct fixture *f, const char *what)
+{
+	char *page;
+	size_t len;
+	bool has;
+
+	assert_int_equal(0, pool_metrics_print(f->m[0].metrics, &page, &len));
+	has = strstr(page, what) != NULL;
+	free(page);
+	return has;
+}
+
+#define assert_about(ms) \
+	assert_in_range(clock_ahead_ms(f) + 10000000, 9999500 + (ms), \
+			10000500 + (ms))
+
+static void the_masters_clock_is_compared(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 1);
+	run_until(f, clock_ahead_ms(f) != INT64_MIN);
+	assert_about(0);
+	/* From here on no heartbeat is received. */
+	node(f, 0)->session->clocks.n = 0;
+	node_session_note_clock(node(f, 0), 0); /* of an older version */
+	assert_true(clock_ahead_ms(f) == INT64_MIN);
+	clock_told(f, 9000); /* this one was late */
+	assert_about(9000);
+	clock_told(f, 5000);
+	clock_told(f, 8000);
+	assert_about(5000);
+	for (int i = 0; i < NODE_CLOCKS; i++)
+		clock_told(f, -7000);
+	assert_about(-7000);
+	assert_true(page_has(f, "\nkvpool_node_clock_ahead_seconds -7.0") ||
+		    page_has(f, "\nkvpool_node_clock_ahead_seconds -6.9"));
+	/* Nonsense stays a number. */
+	for (int i = 0; i < NODE_CLOCKS; i++)
+		node_session_note_clock(node(f, 0), UINT64_MAX - (unsigned)i);
+	assert_true(clock_ahead_ms(f) == -NODE_CLOCK_MAX_MS);
+	assert_true(page_has(f, "\nkvpool_node_clock_ahead_seconds -4398046511"
+				".104000000\n"));
+	stop_master(f);
+	run_until(f, !is_up(f, 0));
+	assert_true(clock_ahead_ms(f) == INT64_MIN);
+}
+
 static void feed_older(struct fixture *f, int i, const struct pool_entry *pe,
 		       const char *path)
 {
@@ -456,6 +573,8 @@ int main(int argc, char **argv)
 		T(batches_of_an_earlier_connection_are_not_acked),
 		T(a_master_of_an_older_epoch_is_left),
 		T(a_node_goes_through_its_list_of_masters),
+		T(the_pools_versions_are_known),
+		T(the_masters_clock_is_compared),
 		T(an_older_feed_undoes_no_change_that_is_under_way),
 		T(an_older_feed_removes_no_directory_being_made),
 		T(what_is_published_during_a_picture_outlives_it),

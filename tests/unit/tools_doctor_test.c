@@ -32,6 +32,8 @@ static const struct fact {
 };
 
 static char *root;
+static json_t *nodes; /* of the next `found`, which takes it; or NULL */
+static struct doctor_finding last; /* that it found */
 
 static void put(const char *path, const char *text)
 {
@@ -97,7 +99,8 @@ static json_t *but(const char *part, const char *member, json_t *value)
 static const char *found(json_t *status, json_t *devices)
 {
 	struct doctor d = { .root = root, .status = status,
-			    .devices = devices, .interface = "eth0" };
+			    .devices = devices, .nodes = nodes,
+			    .interface = "eth0" };
 	struct doctor_finding f[DOCTOR_FINDINGS_MAX];
 	static char names[512];
 	size_t n = doctor_look(&d, f), at = 0;
@@ -109,8 +112,12 @@ static const char *found(json_t *status, json_t *devices)
 		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s ",
 				       f[i].check);
 	}
+	if (n)
+		last = f[n - 1];
 	json_decref(status);
 	json_decref(devices);
+	json_decref(nodes);
+	nodes = NULL;
 	return names;
 }
 
@@ -201,6 +208,76 @@ static void each_fact_of_the_daemon_is_found(void **state)
 		"rdma ");
 }
 
+static void add_node(const char *name, const char *version, bool alive)
+{
+	if (!nodes)
+		nodes = json_pack("{s:[]}", "nodes");
+	json_array_append_new(json_object_get(nodes, "nodes"),
+			      json_pack("{s:s, s:s, s:b}", "name", name,
+					"version", version, "alive", alive));
+}
+
+static void other_versions_in_the_pool_are_named(void **state)
+{
+	char name[64];
+
+	(void)state;
+	/* The same; of an older version, which does not tell; away. */
+	add_node("a", kvpool_version(), true);
+	add_node("b", "", true);
+	add_node("c", "0.1.0", false);
+	assert_string_equal(found(but("master", "version", json_string("")),
+				  NULL), "");
+	assert_string_equal(found(but("master", "version",
+				      json_string(kvpool_version())),
+				  NULL), "");
+	assert_string_equal(found(but("master", "version",
+				      json_string("0.1.0")),
+				  NULL), "versions ");
+	assert_non_null(strstr(last.what, "(the master 0.1.0)"));
+	assert_int_equal(DOCTOR_SAFETY, last.cost);
+	assert_non_null(strstr(last.mend, "kvpool restart"));
+	add_node("a", kvpool_version(), true);
+	add_node("b", "0.1.0", true);
+	add_node("c", "0.3.0", true);
+	assert_string_equal(found(status_of_node(), NULL), "versions ");
+	assert_non_null(strstr(last.what, "(b 0.1.0, c 0.3.0)"));
+	/* Names that leave no room are counted. */
+	for (int i = 0; i < 1000; i++) {
+		snprintf(name, sizeof(name), "%063d", i);
+		add_node(name, "01234567890123456789012345678901234567890123456",
+			 true);
+	}
+	assert_string_equal(found(status_of_node(), NULL), "versions ");
+	assert_non_null(strstr(last.what, "0001 0123"));
+	assert_non_null(strstr(last.what, " and 998 more)"));
+}
+
+static void a_clock_that_differs_is_found(void **state)
+{
+	(void)state;
+	assert_string_equal(found(but("master", "clock_ahead_ms", json_null()),
+				  NULL), "");
+	assert_string_equal(found(but("master", "clock_ahead_ms",
+				      json_integer(2000)),
+				  NULL), "");
+	assert_string_equal(found(but("master", "clock_ahead_ms",
+				      json_integer(-2000)),
+				  NULL), "");
+	assert_string_equal(found(but("master", "clock_ahead_ms",
+				      json_integer(2100)),
+				  NULL), "clock ");
+	assert_non_null(strstr(last.what, "2.1 s ahead of the master's"));
+	assert_non_null(strstr(last.mend, "chrony"));
+	assert_string_equal(found(but("master", "clock_ahead_ms",
+				      json_integer(-86400000)),
+				  NULL), "clock ");
+	assert_non_null(strstr(last.what, "86400.0 s behind the master's"));
+	assert_string_equal(found(but("master", "clock_ahead_ms",
+				      json_integer(INT64_MIN)),
+				  NULL), "clock ");
+}
+
 /* Limits that do not matter to this node are not reported. */
 static void what_does_not_matter_is_not_found(void **state)
 {
@@ -242,6 +319,10 @@ int main(void)
 			each_fact_of_the_machine_is_found, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			each_fact_of_the_daemon_is_found, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			other_versions_in_the_pool_are_named, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_clock_that_differs_is_found, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			what_does_not_matter_is_not_found, setup, teardown),
 		cmocka_unit_test_setup_teardown(odd_answers_are_survived, setup,
