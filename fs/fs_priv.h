@@ -273,7 +273,8 @@ struct fs {
 	pid_t guard; /* the guard's process (guard.h); <= 0: none */
 
 	struct pool_counter requests[OP_COUNT];
-	/* OPENs of files that were answered, except with ESTALE: in all */
+	/* Each OPEN of a file counts in one of these four when it is answered;
+	 * if with ESTALE, in stale_opens instead */
 	struct pool_counter opens_local, opens_remote, opens_failed;
 	struct pool_counter opens_interrupted;
 	struct pool_counter stale_opens, interrupts, write_waits;

@@ -183,24 +183,31 @@ static void end_use(struct fs *fs, struct node_object *o, int flags)
 		fs_executed_end(fs, o);
 }
 
-/* Opens a handle on i->obj and answers. */
+static void open_failed(fuse_req_t req, struct fs *fs, int err)
+{
+	pool_count(&fs->opens_failed);
+	fuse_reply_err(req, err);
+}
+
+/* Opens a handle on i->obj, answers and counts. */
 static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
-		       int flags)
+		       int flags, bool fetched)
 {
 	struct node_object *o = i->obj;
 	struct fuse_open_out out;
 	int err = begin_use(fs, i, flags);
 
 	if (err) {
-		fuse_reply_err(req, -err);
+		open_failed(req, fs, -err);
 		return;
 	}
 	err = fs_handle_open(fs, i, flags, &out);
 	if (err) {
 		end_use(fs, o, flags);
-		fuse_reply_err(req, open_errno(flags, -err));
+		open_failed(req, fs, open_errno(flags, -err));
 		return;
 	}
+	pool_count(fetched ? &fs->opens_remote : &fs->opens_local);
 	fs_inode_opened(fs, i, o);
 	if (fs_wants_write(flags))
 		fs_inode_written(fs, i);
@@ -237,7 +244,7 @@ struct open_req {
 	struct fs_pin pin; /* of the caller's LOOKUP, until this is freed */
 	struct node_object *resized; /* ref, and a writer of it: SETATTR is
 					answered once it has set its size */
-	bool fetched; /* the object came from another node for this */
+	bool fetched; /* has waited for the content to come from another node */
 	bool want_started; /* `want` is in flight: can be cancelled */
 	bool change_started; /* a rewrite is in flight: cannot */
 	int64_t resize; /* >= 0: a SETATTR of the size, not an OPEN */
@@ -316,6 +323,8 @@ static void on_interrupt(fuse_req_t req, void *data)
 		return;
 	if (r->change_started) { /* its callback frees r, at its deadline */
 		r->req = NULL;
+		if (r->resize < 0)
+			pool_count(&r->fs->opens_interrupted);
 		fuse_reply_err(req, EINTR);
 		return;
 	}
@@ -358,11 +367,8 @@ static void open_as_is(struct open_req *r)
 {
 	fuse_req_t req = open_take_req(r);
 
-	if (req) {
-		pool_count(r->fetched ? &r->fs->opens_remote :
-					&r->fs->opens_local);
-		reply_open(req, r->fs, r->inode, r->flags);
-	}
+	if (req)
+		reply_open(req, r->fs, r->inode, r->flags, r->fetched);
 	open_free(r);
 }
 
@@ -644,6 +650,8 @@ static void open_rewrite(struct open_req *r, struct node_entry *e)
 					     pool_node_version(e).size;
 	int rc;
 
+	if (keep > 0 && !pool_node_copy(e))
+		r->fetched = true; /* the rewrite begins with a fetch */
 	r->change_started = true;
 	rc = pool_node_rewrite_start(r->fs->node, e, keep, on_rewritten, r);
 	if (rc != 0)
@@ -826,6 +834,8 @@ static void open_refuse(struct open_req *r)
 		return;
 	}
 	req = open_take_req(r);
+	if (req && r->resize < 0)
+		pool_count(&r->fs->opens_failed);
 	if (req)
 		fuse_reply_err(req, EACCES);
 	open_free(r);
@@ -912,6 +922,8 @@ void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	struct open_req *r = calloc(1, sizeof(*r));
 
 	if (!r) {
+		if (resize < 0)
+			pool_count(&fs->opens_failed);
 		fs_stale_unpin(fs, &pin);
 		fuse_reply_err(req, open_errno(flags, ENOMEM));
 		return;
@@ -950,8 +962,7 @@ static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		return false;
 	start = pool_now_ns();
 	fs_inode_set_obj(fs, i, o);
-	pool_count(&fs->opens_local);
-	reply_open(req, fs, i, flags);
+	reply_open(req, fs, i, flags, false);
 	pool_hist_add(&fs->open_time, pool_now_ns() - start);
 	return true;
 }

@@ -299,6 +299,35 @@ static void a_name_of_another_node_is_fetched_when_opened(void **state)
 	k_expect_name(w, "a", "from afar");
 }
 
+static unsigned int opens_remote(struct world *w)
+{
+	return (unsigned int)pool_counter_value(&w->fs->opens_remote);
+}
+
+static void an_open_that_waits_for_a_fetch_counts_as_remote(void **state)
+{
+	struct world *w = *state;
+	struct k_file f;
+
+	k_start_other(w);
+	k_publish_elsewhere(w, "read", "far");
+	k_publish_elsewhere(w, "changed", "far");
+	k_publish_elsewhere(w, "emptied", "far");
+	assert_int_equal(0, k_open_name(w, "read", O_RDONLY, &f));
+	k_close(w, &f);
+	assert_int_equal(1, opens_remote(w));
+	assert_int_equal(0, k_open_name(w, "changed", O_RDWR, &f));
+	k_close(w, &f);
+	assert_int_equal(2, opens_remote(w));
+	assert_int_equal(0, k_open_name(w, "emptied", O_RDWR | O_TRUNC, &f));
+	k_close(w, &f);
+	assert_int_equal(2, opens_remote(w));
+	assert_int_equal(1, pool_counter_value(&w->fs->opens_local));
+	assert_int_equal(0, k_open_name(w, "read", O_RDWR, &f));
+	k_close(w, &f);
+	assert_int_equal(2, opens_remote(w)); /* its copy is here */
+}
+
 static void the_kernel_is_notified_of_names_it_found_missing(void **state)
 {
 	struct world *w = *state;
@@ -358,20 +387,29 @@ static void what_another_node_replaces_shows_at_the_next_open(void **state)
 
 static void an_open_that_waits_ends_when_it_is_interrupted(void **state)
 {
+	static const uint32_t flags[] = { O_RDONLY, O_RDWR };
 	struct world *w = *state;
-	struct fuse_open_in in = { .flags = O_RDONLY };
-	uint64_t id, unique;
+	unsigned int i;
+
 	k_start_other(w);
-	k_publish_elsewhere(w, "a", "far");
-	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
-	/* OPEN and INTERRUPT are both in the socket before the loop runs, so
-	 * that no fetch can end in between. */
-	unique = k_send(w, FUSE_OPEN, id, &in, sizeof(in), NULL, NULL);
-	k_interrupt(w, unique);
-	assert_int_equal(EINTR, k_wait(w, unique)->err);
-	assert_int_equal(1, pool_counter_value(&w->fs->interrupts));
-	k_until(w, !fs_busy(w->fs));
-	k_expect_name(w, "a", "far");
+	for (i = 0; i < 2; i++) {
+		char name[] = { (char)('a' + i), '\0' };
+		struct fuse_open_in in = { .flags = flags[i] };
+		uint64_t id, unique;
+
+		k_publish_elsewhere(w, name, "far");
+		assert_int_equal(0, k_lookup(w, ROOT, name, &id));
+		/* OPEN and INTERRUPT are both in the socket before the loop
+		 * runs, so that no fetch can end in between. */
+		unique = k_send(w, FUSE_OPEN, id, &in, sizeof(in), NULL, NULL);
+		k_interrupt(w, unique);
+		assert_int_equal(EINTR, k_wait(w, unique)->err);
+		assert_int_equal(i + 1, pool_counter_value(&w->fs->interrupts));
+		assert_int_equal(
+			i + 1, pool_counter_value(&w->fs->opens_interrupted));
+		k_until(w, !fs_busy(w->fs));
+		k_expect_name(w, name, "far");
+	}
 }
 
 static void an_unanswered_create_leaves_nothing(void **state)
@@ -503,9 +541,12 @@ static void what_is_being_written_is_not_executed(void **state)
 	k_write(w, &f, "text", 0);
 	assert_int_equal(ETXTBSY, k_open(w, f.nodeid, O_RDONLY | FS_O_EXEC,
 					 &run));
+	assert_int_equal(1, pool_counter_value(&w->fs->opens_failed));
+	assert_int_equal(0, pool_counter_value(&w->fs->opens_local));
 	k_close(w, &f);
 	k_until(w, k_published(w, "a"));
 	assert_int_equal(0, k_open_name(w, "a", O_RDONLY | FS_O_EXEC, &run));
+	assert_int_equal(1, pool_counter_value(&w->fs->opens_local));
 	k_close(w, &run);
 }
 
@@ -603,6 +644,7 @@ int main(void)
 		both(what_is_unlinked_and_not_open_is_missing),
 		both(an_unlinked_writer_goes_on_and_leaves_nothing),
 		both(a_name_of_another_node_is_fetched_when_opened),
+		both(an_open_that_waits_for_a_fetch_counts_as_remote),
 		both(the_kernel_is_notified_of_names_it_found_missing),
 		both(what_another_node_replaces_stays_readable_while_open),
 		both(what_another_node_replaces_shows_at_the_next_open),

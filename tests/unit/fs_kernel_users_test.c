@@ -90,6 +90,7 @@ static void a_nodeid_follows_its_name_to_what_its_user_may(void **state)
 	assert_int_equal(EACCES, open_again(w, id, O_WRONLY));
 	assert_int_equal(EACCES, open_again(w, id, O_RDONLY | O_TRUNC));
 	assert_int_equal(EACCES, truncate_again(w, id));
+	assert_int_equal(3, pool_counter_value(&w->fs->opens_failed));
 	w->k.uid = w->k.gid = 0;
 	assert_int_equal(0, open_again(w, id, O_RDONLY));
 	id = replaced(w, "b", 0604);
