@@ -33,10 +33,12 @@
  *    7 no visible content           ENOENT               ESTALE, so O_CREAT can
  *                                                        make it / ENOENT
  *   unbound (open_unbound), name visible
- *    8 the caller may not open      the older version    ESTALE / EACCES
- *      what the name shows          if open in
- *                                   passthrough mode,
- *                                   else ESTALE / EACCES
+ *    8 the caller may not open      open in passthrough  ESTALE / served as in
+ *      what the name shows          mode: the older      14, else EACCES
+ *                                   version; else
+ *                                   ESTALE / the older
+ *                                   one if open, else
+ *                                   EACCES
  *    9 can be bound to its name     as 3 to 7            as 3 to 7
  *      again (fs_inode_rebind)
  *   10 shows the name's own file,   as 3                 as 3

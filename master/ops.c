@@ -108,16 +108,14 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 }
 
 /*
- * May `now`, the name's version, come from the same change as `gen`, or from an
- * earlier one? The change may have been executed twice: by a former master, or
- * by this one in a session of the issuer's former process, for a generation up
- * to gen; and once more by this master, which issued `now`. The sender knows of
- * gen, hence of that change, so `now` is no conflict.
+ * May `now`, the name's version, be a second execution of a change that the
+ * sender knows of, since it knows of version gen? Then `now` is no conflict.
+ * The first execution made gen or an older version: by a former master, or by
+ * this one in a session of the issuer's former process.
  *
- * This is possible only if `now` was issued to a change that may have been
- * executed before (Op.again), and whose issuer had seen nothing as new as gen
- * (from < gen). Otherwise the sender and the issuer of `now` made their changes
- * without knowing of each other.
+ * So the change that made `now` must be one that may have been executed before
+ * (Op.again), and its issuer must have seen only versions older than gen (from
+ * < gen). Otherwise the sender did not know of that change.
  */
 static bool may_be_repeated(const struct op *op, uint64_t now, uint64_t gen)
 {

@@ -22,8 +22,8 @@
  *   adopted_link_*    an adopted lane receives a LINK or BUFFER, sends a range,
  *                     is down
  *
- * Another transport beside TCP provides the same functions, and is called at
- * the same places. The requester chooses the transport of a range
+ * Another transport beside TCP provides such functions under names of its own,
+ * called at the same places. The requester chooses the transport of a range
  * (pool/peer/fetch.c), and the GET names it (`buffer`, `pull`). A range that
  * cannot be moved must fall back to TCP: expect_unmap, mover_send_by_tcp.
  * pool/README.md, "Where a change goes", lists the other places.

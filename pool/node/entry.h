@@ -23,9 +23,9 @@ struct node_entry {
 	 * time. A picture of that stage that lacks it does not remove it
 	 * (feed.c). 0: the feed has named it */
 	uint8_t ahead;
-	/* Generations <= this are hidden (unlinked here). Values >=
-	 * NODE_HIDES_ANY hide all generations, and count the UNLINKs of any
-	 * generation in flight: UINT64_MAX is one, UINT64_MAX - 1 two, ... */
+	/* Generations <= this are hidden (unlinked here). While UNLINKs of any
+	 * generation are in flight, all are hidden, and this is no generation
+	 * but has their number N: UINT64_MAX + 1 - N (>= NODE_HIDES_ANY) */
 	uint64_t hidden_gen;
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL */

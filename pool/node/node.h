@@ -533,9 +533,9 @@ struct node_claim {
 	 * another store has room. Once it is published, it or an older object
 	 * is moved there. */
 	bool put;
-	/* private: from then on, a counted copy may be evicted for a
-	 * `transient` claim, and a `put` may use the headroom although something
-	 * here can be evicted */
+	/* private: half of its time has passed. From then on, counted copies
+	 * may be evicted for a `transient` claim; a `put` may use the headroom
+	 * although something here can be evicted. */
 	uint64_t patient_ms;
 	void (*cb)(struct node_claim *c, int status);
 };
@@ -554,10 +554,10 @@ void pool_node_statvfs(struct pool_node *n, struct statvfs *st);
 /*
  * Makes e's published object local and verified.
  *   1        it is already: *ret_obj, a ref for the caller
- *   0        it is being fetched: cb runs once, possibly before this returns,
- *            with a ref for the callee, or with -ENOENT (deleted, or no holder
- *            delivered it before the deadline) or -ESTALE (another version was
- *            published)
+ *   0        it is being fetched, or a local copy is being verified: cb runs
+ *            once, possibly before this returns, with a ref for the callee, or
+ *            with -ENOENT (deleted, or no holder delivered it before the
+ *            deadline) or -ESTALE (another version was published)
  *   -ENOENT  it is not published
  *   -EAGAIN  the fetch of an earlier version is ending: retry in a moment
  */

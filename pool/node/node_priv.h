@@ -46,7 +46,8 @@
  *   published <= publish (its count) <= published + same_content
  *   copies = objects and cached copies that are here + copies_evicted +
  *     copies_removed + copies_rewritten
- *   evicted_cache + evicted_last + evicted_alone <= copies_evicted
+ *   evicted_cache + evicted_last + evicted_alone <= copies_evicted; the rest
+ *     are borrowed copies that their lender recalled
  *   prefetched = prefetch_useful + prefetch_wasted + prefetch_dropped +
  *     prefetch_unread, while none runs
  */

@@ -26,10 +26,10 @@ struct node_object *node_victim(struct pool_node *n, bool to_move,
 struct node_object *node_victim_alone(struct pool_node *n, uint64_t size_max);
 /* A counted copy to be moved, even a hard-pinned one. */
 struct node_object *node_victim_pinned(struct pool_node *n, uint64_t size_max);
-/* Can any object of this class be evicted, now or soon (its EVICT is in flight,
- * or a peer will return its descriptor)? If another store has room, noevict
- * objects qualify as POOL_EVICT_COUNTED; with `pinned`, hard-pinned ones, too.
- */
+/* Can any object of this class be evicted, now or soon? Soon: its EVICT is in
+ * flight, or a peer will return its descriptor. While another store has room,
+ * POOL_EVICT_COUNTED includes noevict objects, which can be moved there; with
+ * `pinned`, hard-pinned ones, too. */
 bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
 		     bool pinned);
 
