@@ -373,6 +373,83 @@ ssize_t kvpool_batch_unpin(struct kvpool_ns *ns,
 ssize_t kvpool_exists_prefix(struct kvpool_ns *ns,
 			     const struct kvpool_key *keys, size_t n);
 
+/* ---- accounting ---- */
+
+/*
+ * What a connection has done since kvpool_connect. Each key that a call was
+ * given is counted once as asked for (`lookups`, `gets`, `puts`), and once,
+ * when its result is known, under one heading of its group. So, while no call
+ * is in flight:
+ *
+ *	lookups = hits_here + hits_peer + misses
+ *		  + lookups_skipped + lookups_invalid
+ *	gets    = gets_here + gets_lent + gets_tcp + gets_rdma
+ *		  + gets_missed + gets_undelivered + gets_unfit
+ *		  + gets_invalid + gets_failed
+ *	puts    = puts_stored + puts_existed + puts_full + puts_invalid
+ *		  + puts_failed
+ *	bytes_got = bytes_here + bytes_lent + bytes_tcp + bytes_rdma
+ *
+ * At any other moment the left side of the first three is greater by the keys
+ * in flight, never less. Figures only grow. A call that is refused as a whole
+ * (a batch that returns a negative errno) counts nothing.
+ *
+ * Look-ups are the keys of exists, get_size and exists_prefix. Gets are those
+ * of get_into, open and map, and are not look-ups, too; open and map count the
+ * object's size as bytes got (map also if there is no address space for it).
+ * Puts are those of put_from. A put that is stored, but whose KVPOOL_SYNC
+ * fails, is stored.
+ */
+struct kvpool_stats {
+	size_t struct_size;
+	/* look-ups */
+	uint64_t lookups;
+	uint64_t hits_here; /* this process has the bytes: it put the object and
+			       no store has it yet, or it keeps a copy or a
+			       descriptor that a store of this host has lent */
+	uint64_t hits_peer; /* only other nodes have them */
+	uint64_t misses;
+	uint64_t lookups_skipped; /* exists_prefix: the keys behind the first
+				     missing one, which are of no use */
+	uint64_t lookups_invalid; /* the key is not valid, or no memory */
+	uint64_t lookups_away; /* of `lookups`: while no master was connected;
+				  what others put meanwhile is a miss */
+	/* gets, by where the bytes came from */
+	uint64_t gets;
+	uint64_t gets_here; /* a file of this process */
+	uint64_t gets_lent; /* the pages of a store of this host */
+	uint64_t gets_tcp;  /* received from another node, by TCP or TLS */
+	uint64_t gets_rdma; /* the same, some or all of it by RDMA */
+	/* gets that failed, by cause */
+	uint64_t gets_missed;	   /* -ENOENT: no such object */
+	uint64_t gets_undelivered; /* -ENOENT: there is one, but no holder sent
+				      it in time, or it was replaced or removed
+				      meanwhile */
+	uint64_t gets_unfit;	   /* -EMSGSIZE */
+	uint64_t gets_invalid; /* -EFAULT, -EINVAL, -EISDIR, -ENAMETOOLONG,
+				  -ENOTDIR */
+	uint64_t gets_failed;  /* other errors */
+	uint64_t bytes_got, bytes_here, bytes_lent, bytes_tcp, bytes_rdma;
+	/* puts */
+	uint64_t puts;
+	uint64_t puts_stored;
+	uint64_t puts_existed; /* -EEXIST */
+	uint64_t puts_full;    /* -ENOSPC, -EDQUOT */
+	uint64_t puts_invalid; /* -EFAULT, -EFBIG, -EINVAL, -EISDIR,
+				  -ENAMETOOLONG, -ENOTDIR */
+	uint64_t puts_failed;  /* other errors */
+	uint64_t bytes_put;    /* of puts_stored */
+	/* Further attempts inside these calls, remove, pin and unpin: another
+	 * way was taken, or the same one a moment later, because the first was
+	 * in vain. Many of them mean slow or lost peers. */
+	uint64_t retries;
+};
+
+/* Sets *ret_stats. The caller sets its struct_size; members that this version
+ * of the library does not have become 0. Never blocks. 0; -EINVAL (NULL, or
+ * struct_size is too small); -ECHILD. */
+int kvpool_stats(const struct kvpool *pool, struct kvpool_stats *ret_stats);
+
 /* ---- asynchronous requests ---- */
 
 enum kvpool_call {

@@ -13,9 +13,17 @@
 #define KEYS_AHEAD 24 /* how far ahead keys are prefetched into the cache */
 #define KEYS_LOCKED 32 /* per lock; pool_tree_find_many's batch */
 
+/* What came of the keys of a query; counted when it ends. */
+struct tally {
+	uint64_t here, peer, misses, skipped, invalid;
+	bool prefix;
+	bool ended; /* prefix: a key is missing; those behind it are skipped */
+};
+
 /* One chunk of a query: err[i] is set, or found[i], which is NULL for a
  * miss. */
 struct asked {
+	struct tally tally;
 	struct client_path path[CLIENT_ASK_MAX];
 	struct pool_tree_name name[CLIENT_ASK_MAX];
 	struct pool_entry *found[CLIENT_ASK_MAX];
@@ -74,6 +82,40 @@ static int64_t answer(const struct kvpool *p, const struct asked *a, size_t i,
 	return sizes ? size_of(p, a->found[i]) : 1;
 }
 
+/* names held. */
+static void add_to(struct tally *t, const struct asked *a, size_t i,
+		   int64_t result)
+{
+	bool missing = a->err[i] || !a->found[i] || result == -ENOENT;
+
+	if (t->ended)
+		t->skipped++;
+	else if (a->err[i])
+		t->invalid++;
+	else if (missing)
+		t->misses++;
+	else if (pool_node_is_here(node_file(a->found[i])))
+		t->here++;
+	else
+		t->peer++;
+	t->ended = t->prefix && (t->ended || missing);
+}
+
+/* n: keys of the query. */
+static void count(struct kvpool *p, const struct tally *t, size_t n)
+{
+	struct client_stats *s = &p->stats;
+
+	client_count(s, COUNT_LOOKUPS, n);
+	client_count(s, COUNT_HITS_HERE, t->here);
+	client_count(s, COUNT_HITS_PEER, t->peer);
+	client_count(s, COUNT_MISSES, t->misses);
+	client_count(s, COUNT_LOOKUPS_SKIPPED, t->skipped);
+	client_count(s, COUNT_LOOKUPS_INVALID, t->invalid);
+	if (atomic_load_explicit(&p->away, memory_order_relaxed))
+		client_count(s, COUNT_LOOKUPS_AWAY, n);
+}
+
 static void free_names(struct asked *a, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -99,6 +141,7 @@ static ssize_t answer_some(const struct kvpool_ns *ns, size_t from, size_t to,
 	for (i = from; !err && i < to; i++) {
 		ret[i] = answer(p, a, i, sizes);
 		good += sizes ? ret[i] >= 0 : ret[i] > 0;
+		add_to(&a->tally, a, i, ret[i]);
 	}
 	pool_shortlock_give(&p->names);
 	return err ? err : good;
@@ -149,6 +192,7 @@ static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 	a = malloc(sizeof(*a));
 	if (!a)
 		return client_fail(-ENOMEM, "no memory for a query");
+	a->tally = (struct tally){ .prefix = prefix };
 	for (at = 0; at < n; at += m) {
 		m = n - at < CLIENT_ASK_MAX ? n - at : CLIENT_ASK_MAX;
 		k = ask_some(ns, keys + at, m, a, sizes,
@@ -162,9 +206,12 @@ static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 			for (k = 0; some[k] == 1; k++)
 				;
 			good = (ssize_t)at + k;
+			a->tally.skipped += n - at - m;
 			break;
 		}
 	}
+	if (good >= 0)
+		count(ns->pool, &a->tally, n);
 	free(a);
 	if (good >= 0 && !prefix && (size_t)good < n)
 		set_last_error(ret, n);

@@ -49,6 +49,7 @@ void client_again(struct client_op *op, int err)
 		client_end(op, err);
 		return;
 	}
+	client_count(&p->stats, COUNT_RETRIES, 1);
 	if (pool_list_empty(&p->waiting))
 		uv_timer_start(&p->retry, client_on_retry, CLIENT_RETRY_MS, 0);
 	pool_list_add_tail(&p->waiting, &op->link);
@@ -219,6 +220,7 @@ static void look_for(struct client_window *w, struct client_direct *d)
 		if (!pe || pe->is_dir || !pool_node_visible(pe))
 			continue;
 		e = node_file(pe);
+		op->found = true;
 		if (client_open_here(op, e) == 0)
 			continue;
 		op->fd = -1;
@@ -231,6 +233,7 @@ static void get_at_once(struct client_window *w)
 {
 	struct kvpool *p = w->ns->pool;
 	struct client_direct d;
+	uint64_t vain = 0;
 
 	d.n = 0;
 	pthread_rwlock_rdlock(&p->lock);
@@ -243,12 +246,17 @@ static void get_at_once(struct client_window *w)
 		w->op[i].ended = true;
 	}
 	client_direct_run(w, &d);
+	/* What was asked of a holder and did not come is left to the loop. */
+	for (size_t i = 0; i < w->n; i++)
+		vain += w->op[i].asked && !w->op[i].ended;
+	client_count(&p->stats, COUNT_RETRIES, vain);
 }
 
 static size_t finish(struct client_window *w, int64_t *ret)
 {
 	size_t i, good = 0;
 
+	client_count_results(w);
 	for (i = 0; i < w->n; i++) {
 		struct client_op *op = &w->op[i];
 
@@ -301,6 +309,7 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 	for (at = 0; at < n; at += w->n) {
 		w->n = n - at < most ? n - at : most;
 		memset(w->op, 0, w->n * sizeof(w->op[0]));
+		client_count_asked(w);
 		for (k = 0; k < w->n; k++) {
 			w->op[k].win = w;
 			set_op(&w->op[k], &keys[at + k],

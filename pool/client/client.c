@@ -124,6 +124,9 @@ static bool turn(struct kvpool *p, bool *ret_more)
 	pthread_rwlock_wrlock(&p->lock);
 	begin = pool_now_ns();
 	alive = uv_run(&p->loop, UV_RUN_NOWAIT) != 0;
+	atomic_store_explicit(&p->away,
+			      !p->node || !pool_node_connected(p->node),
+			      memory_order_relaxed);
 	uv_walk(&p->loop, look_at, ret_more);
 	if (p->state == CLIENT_STARTING && p->node &&
 	    pool_node_connected(p->node) && pool_node_complete(p->node))
@@ -160,6 +163,8 @@ static int register_metrics(struct kvpool *p)
 			"kvpool_client_direct_gets_total", NULL,
 			"Objects that the calling thread received itself, on "
 			"its own connection to a holder.");
+	if (!err)
+		err = client_stats_register(&p->stats, p->metrics);
 	if (!err && p->tls)
 		err = pool_tls_metrics(p->tls, p->metrics);
 	return err;

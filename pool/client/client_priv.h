@@ -5,6 +5,7 @@
  *   api      calls that need no connection
  *   buffer   registered buffers
  *   dir      a connection's buffer directory; finding the pool of a mount
+ *   stats    what a connection has done
  *   line     blocking connections to holders, used by the caller's thread
  *   client   connections: the loop thread, connect, close, sync
  *   ns       namespaces: keys as paths, layouts
@@ -40,6 +41,7 @@
 #include "pool/base/shortlock.h"
 #include "pool/base/turns.h"
 #include "pool/client/line.h"
+#include "pool/client/stats.h"
 #include "pool/kvpool.h"
 #include "pool/base/mailbox.h"
 #include "pool/node/node.h"
@@ -116,6 +118,7 @@ struct kvpool {
 	/* loop: ops to be retried by the timer */
 	struct pool_list waiting;
 	uv_timer_t retry, renew;
+	_Atomic bool away; /* no master is connected. Others read it */
 	uint64_t tmp_seq;
 
 	pthread_mutex_t mutex;
@@ -131,6 +134,7 @@ struct kvpool {
 	 * value is generation << 2 (which drops its upper two bits), plus that
 	 * number modulo 4. Thread: any. */
 	_Atomic uint64_t seen[CLIENT_SEEN];
+	struct client_stats stats;
 };
 
 struct kvpool_ns {
@@ -249,6 +253,9 @@ struct client_op {
 	uint64_t deadline_ms;
 	bool ended;
 	bool indirect; /* get: receiving directly into buf failed */
+	bool asked; /* get: of a holder, by a trip */
+	bool found; /* get: the name was there when it was last looked for */
+	enum client_source source; /* get: of the bytes */
 
 	/* results. fd >= 0 when handed back: a file to copy from or to */
 	int fd;
@@ -308,6 +315,13 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 		   const struct kvpool_key *keys,
 		   const struct kvpool_buf *bufs, size_t n, unsigned int flags,
 		   uint64_t arg, int64_t *ret);
+
+/* ---- stats.c ---- */
+
+/* Counts w's keys as asked for; their results. No-ops unless they are gets or
+ * puts. */
+void client_count_asked(struct client_window *w);
+void client_count_results(struct client_window *w);
 
 /* ---- move.c ---- */
 

@@ -63,6 +63,7 @@ void client_direct_plan(struct client_direct *d, struct client_op *op,
 	if (small && to.unix_path[0] && is_wanted_often(p, v.gen))
 		return;
 	op->trip = trip_to(d, &to);
+	op->asked = op->trip >= 0;
 	op->gen = v.gen;
 	op->sum = v.sum;
 }
@@ -150,6 +151,7 @@ static int receive(struct asking *a, struct client_op *op,
 	pool_landing_stop(&l, err);
 	if (!err && XXH128_isEqual(l.sum, op->sum)) {
 		op->result = (int64_t)op->size;
+		op->source = CLIENT_TCP;
 		op->ended = true;
 		pool_count(&a->w->ns->pool->lines.objects);
 	}

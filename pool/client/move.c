@@ -253,6 +253,7 @@ int client_open_here(struct client_op *op, const struct node_entry *e)
 {
 	op->fd = pool_node_open_here(client_pool(op)->node, e, gives(op),
 				     &op->size);
+	op->source = pool_node_borrowed(e) ? CLIENT_LENT : CLIENT_HERE;
 	return op->fd < 0 ? -EAGAIN : 0; /* the loop handles it */
 }
 
@@ -272,11 +273,14 @@ static bool get_fd_copy(struct client_op *op)
 
 static void get_begin(struct client_op *op);
 
-/* Loop: a local copy exists. Consumes a ref to o. */
-static void get_have(struct client_op *op, struct node_object *o)
+/* Loop: a local copy exists; unless it was lent, it came from `source`. Consumes
+ * a ref to o. */
+static void get_have(struct client_op *op, struct node_object *o,
+		     enum client_source source)
 {
 	struct pool_node *n = client_pool(op)->node;
 
+	op->source = node_object_borrowed(o) ? CLIENT_LENT : source;
 	op->fd = pool_node_open_file(n, o, gives(op), &op->size);
 	pool_node_used(n, o);
 	if (op->fd == -ENOENT) /* its file is gone: fetch it next time */
@@ -292,12 +296,19 @@ static void get_have(struct client_op *op, struct node_object *o)
 	client_hand_back(op);
 }
 
+static enum client_source source_of(const struct node_want *want)
+{
+	if (!want->fetched)
+		return CLIENT_HERE;
+	return want->by_rdma ? CLIENT_RDMA : CLIENT_TCP;
+}
+
 static void on_wanted(struct node_want *want, struct node_object *o, int status)
 {
 	struct client_op *op = pool_container_of(want, struct client_op, want);
 
 	if (!status)
-		get_have(op, o);
+		get_have(op, o, source_of(&op->want));
 	else if (status == -ESTALE || status == -EAGAIN)
 		client_again(op, -ENOENT); /* replaced meanwhile */
 	else
@@ -308,10 +319,13 @@ static void on_read(void *arg, int status)
 {
 	struct client_op *op = arg;
 
-	if (!status) {
+	if (status >= 0) {
+		op->source = status == NODE_READ_RDMA ? CLIENT_RDMA :
+							CLIENT_TCP;
 		client_end(op, (int64_t)op->size);
 		return;
 	}
+	client_count(&client_pool(op)->stats, COUNT_RETRIES, 1);
 	op->indirect = true;
 	get_begin(op);
 }
@@ -336,6 +350,7 @@ static void get_begin(struct client_op *op)
 	int rc = client_ns_dir(op->win->ns, &dir);
 
 	pe = rc ? NULL : client_find(p, dir, op->path.at, op->path.len);
+	op->found = pe && pool_node_visible(pe);
 	if (!pe || !pool_node_visible(pe) || pe->is_dir) {
 		client_end(op, rc ? rc : pe && pe->is_dir ? -EISDIR : -ENOENT);
 		return;
@@ -357,7 +372,7 @@ static void get_begin(struct client_op *op)
 		return;
 	rc = pool_node_want_start(p->node, e, &op->want, &o, on_wanted);
 	if (rc == 1)
-		get_have(op, o);
+		get_have(op, o, CLIENT_HERE);
 	else if (rc == -EAGAIN)
 		client_again(op, -ENOENT);
 	else if (rc < 0)

@@ -159,6 +159,7 @@ static void sum_landed(struct pool_expect *x, uint64_t upto)
 
 	x->lane->received_ms = pool_now_ms();
 	x->lane->links[l->kind]->failures = 0;
+	x->by_rdma = true;
 	pool_count_add(&n->bytes_in, upto - got);
 	pool_count_add(&n->rdma_in, upto - got);
 	pool_count_add(&l->port->received, upto - got);

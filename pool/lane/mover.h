@@ -151,6 +151,7 @@ struct pool_expect {
 	 * Neither buffer nor pull: TCP.
 	 */
 	bool buffer, pull, want_pull;
+	bool by_rdma; /* result: some of it was moved by RDMA */
 	/* The caller sets fd, mem, offset, length; status and sum are the
 	 * result. `done` belongs to the mover. */
 	struct pool_landing landing;

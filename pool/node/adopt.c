@@ -73,7 +73,7 @@ static void forget_older(struct pool_node *n, struct node_entry *e)
 	node_object_to(old, NODE_DROPPED);
 	pool_count(&n->c.copies_removed);
 	old->entry = NULL;
-	e->obj = NULL;
+	node_set_obj(e, NULL);
 	node_object_unref(n, old);
 }
 

@@ -28,7 +28,8 @@ struct node_entry {
 	 * but has their number N: UINT64_MAX + 1 - N (>= NODE_HIDES_ANY) */
 	uint64_t hidden_gen;
 	struct pool_xattrs *xattrs; /* owns */
-	struct node_object *obj;    /* owns a ref, or NULL */
+	struct node_object *obj;    /* owns a ref, or NULL. Set by node_set_obj
+				     */
 	struct node_object *own;    /* owns a ref, or NULL */
 	struct node_fetch *fetch;   /* in flight, or NULL; borrows */
 	void *fs;		    /* the mount's inode of the name; borrows */
@@ -76,6 +77,12 @@ struct node_dirent {
 	 * a change (quota). The next fsync reports that and clears it */
 	int lost;
 };
+
+/* Other threads read whether there is one (pool_node_is_here). */
+static inline void node_set_obj(struct node_entry *e, struct node_object *o)
+{
+	__atomic_store_n(&e->obj, o, __ATOMIC_RELAXED);
+}
 
 /* ---- entry.c: names and their rules ---- */
 

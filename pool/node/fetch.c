@@ -76,6 +76,7 @@ static void answer_wants(struct node_fetch *f, struct node_object *o,
 		w = pool_list_first(&f->wants, struct node_want, link);
 		pool_list_del(&w->link);
 		w->fetched = o;
+		w->by_rdma = f->by_rdma;
 		w->cb(w, o ? node_object_ref(o) : NULL, status);
 	}
 }

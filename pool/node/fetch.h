@@ -76,6 +76,7 @@ struct node_fetch {
 	bool claimed;
 	uint64_t landed; /* of the claimed bytes: already allocated */
 	bool linked; /* the file is linked to the holder's: same content */
+	bool by_rdma; /* some of the bytes were moved by RDMA */
 	struct pool_file file; /* fd >= 0 while the file is the fetch's */
 	/* descriptor of a complete replica, for its seal: owns; 0: none */
 	int seal_fd;

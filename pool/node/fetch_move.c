@@ -24,6 +24,7 @@ void node_fetch_ask_anew(struct node_fetch *f)
 	unsigned int i;
 
 	f->next_offset = 0;
+	f->by_rdma = false;
 	for (i = 0; i < NODE_PIECES_MAX; i++)
 		f->pieces[i].f.length = 0;
 }
@@ -148,6 +149,7 @@ static void on_piece(struct pool_fetch *pf, int status)
 		return;
 	}
 	pf->length = 0; /* this piece is complete */
+	f->by_rdma = f->by_rdma || pf->by_rdma;
 	f->gave[p->holder] = true;
 	if (whole) {
 		if (XXH128_isEqual(pf->sum, f->sum)) {

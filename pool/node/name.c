@@ -288,7 +288,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	/* Peers request and borrow it under the old name only. */
 	node_heat_forget(n, o);
 	o->lent = 0;
-	from->obj = NULL;
+	node_set_obj(from, NULL);
 	pool_evict_remove(n->evict, &o->ev, false);
 	o->w = w;
 	o->gen = o->from = 0;

@@ -9,7 +9,8 @@
  * While other threads hold pool_node_opts.names for reading, they may call
  *   pool_node_tree with pool_tree_find and pool_tree_find_many, pool_node_root,
  *   node_file, node_dir, node_file_entry, node_dir_tree, pool_node_visible,
- *   pool_node_shown_size, and pool_node_xattrs of a directory.
+ *   pool_node_shown_size, pool_node_is_here, and pool_node_xattrs of a
+ *   directory.
  * These functions read the tree, and these fields: of a file `gen`,
  * `hidden_gen`, `size`, `own`, and the state, size and id of `own`; of a
  * directory `gone` and `xattrs`. The loop holds the lock for writing while it
@@ -18,7 +19,8 @@
  *
  * While other threads keep the loop from running (libkvpool's `lock`), they may
  * also call
- *   pool_node_version, pool_node_read_from and pool_node_open_here.
+ *   pool_node_version, pool_node_read_from, pool_node_open_here and
+ *   pool_node_borrowed.
  * pool_node_open_here records in the object that it was looked up (`looked`),
  * and that its descriptor was given away (`given`). Several threads may do so
  * at once: these two fields are accessed atomically everywhere.
@@ -354,6 +356,11 @@ struct node_object *pool_node_own(const struct node_entry *e);
 struct node_object *pool_node_writing(const struct node_entry *e);
 struct node_object *pool_node_copy(const struct node_entry *e);
 struct node_object *pool_node_readable(const struct node_entry *e);
+/* Is there an `own` or a `copy`? `copy` is read atomically: another thread may
+ * find it a moment too late, or find that of an earlier generation. */
+bool pool_node_is_here(const struct node_entry *e);
+/* Is what a reader gets without waiting lent by a store of this host? */
+bool pool_node_borrowed(const struct node_entry *e);
 /* Does the name show the bytes of o? It does if o is its `own`; without an
  * `own`, if o is a file of the published version. */
 bool pool_node_shows(const struct node_entry *e, const struct node_object *o);
@@ -563,7 +570,8 @@ void pool_node_statvfs(struct pool_node *n, struct statvfs *st);
  */
 struct node_want {
 	struct pool_list link;
-	bool fetched; /* set before cb: obj came from another node for it */
+	bool fetched; /* set before cb: obj came from another node for it ... */
+	bool by_rdma; /* ... and some of it by RDMA */
 	void (*cb)(struct node_want *w, struct node_object *obj, int status);
 };
 int pool_node_want_start(struct pool_node *n, struct node_entry *e,
@@ -573,10 +581,11 @@ int pool_node_want_start(struct pool_node *n, struct node_entry *e,
 void pool_node_want_cancel(struct pool_node *n, struct node_want *w);
 /*
  * Reads e's published object into mem (e->size bytes), verified; no local copy
- * is kept. 0: cb(arg, status) runs once: 0, or -EAGAIN: mem may hold anything,
- * and nothing writes to it any more. -EAGAIN, returned or passed to cb: use
- * pool_node_want_start.
+ * is kept. 0: cb(arg, status) runs once: 0; NODE_READ_RDMA (the same, and RDMA
+ * has moved some of it); or -EAGAIN: mem may hold anything, and nothing writes
+ * to it any more. -EAGAIN, returned or passed to cb: use pool_node_want_start.
  */
+#define NODE_READ_RDMA 1
 int pool_node_read_start(struct pool_node *n, struct node_entry *e, void *mem,
 			 node_done_cb cb, void *arg);
 /*
@@ -638,6 +647,8 @@ void node_fd_close(struct pool_node *n, struct node_fd *f);
 enum node_state node_object_state(const struct node_object *o);
 /* Is it complete and not published: SEALING or PENDING? */
 bool node_object_sealed(const struct node_object *o);
+/* Has a store of this host lent it? */
+bool node_object_borrowed(const struct node_object *o);
 /* Its name; NULL once it is DROPPED. */
 struct node_entry *node_object_name(const struct node_object *o);
 /* In bytes; meaningless while it is WRITING (pool_node_object_size). */

@@ -168,7 +168,7 @@ static void end_copy(struct pool_node *n, struct node_object *o, bool evicted)
 		end_registrations(n, o);
 	node_object_to(o, NODE_DROPPED);
 	o->entry = NULL;
-	e->obj = NULL;
+	node_set_obj(e, NULL);
 }
 
 void node_object_drop(struct pool_node *n, struct node_object *o,
@@ -203,7 +203,7 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 
 	if (e->obj && e->obj != o)
 		node_object_drop(n, e->obj, false);
-	e->obj = o;
+	node_set_obj(e, o);
 	o->entry = e;
 	if (o->state != NODE_HELD)
 		pool_count(&n->c.copies);

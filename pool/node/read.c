@@ -30,6 +30,7 @@ struct node_read {
 	unsigned int busy; /* pieces */
 	int status;
 	bool right;
+	bool by_rdma; /* some of it */
 	uv_work_t work;
 	node_done_cb cb;
 	void *arg;
@@ -77,7 +78,7 @@ static void read_end(struct node_read *r, bool right)
 		pool_count(&r->n->c.fetched_copied);
 		pool_count_add(&r->n->c.fetch_bytes, r->size);
 	}
-	r->cb(r->arg, right ? 0 : -EAGAIN);
+	r->cb(r->arg, !right ? -EAGAIN : r->by_rdma ? NODE_READ_RDMA : 0);
 	free(r);
 }
 
@@ -101,6 +102,7 @@ static void on_piece(struct pool_fetch *f, int status)
 
 	if (status)
 		r->status = status;
+	r->by_rdma = r->by_rdma || f->by_rdma;
 	if (--r->busy > 0)
 		return;
 	if (r->status)

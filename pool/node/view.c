@@ -24,6 +24,16 @@ struct node_object *pool_node_copy(const struct node_entry *e)
 	return e->obj;
 }
 
+bool pool_node_is_here(const struct node_entry *e)
+{
+	return e->own || __atomic_load_n(&e->obj, __ATOMIC_RELAXED);
+}
+
+bool pool_node_borrowed(const struct node_entry *e)
+{
+	return !e->own && e->obj && node_object_borrowed(e->obj);
+}
+
 struct node_object *pool_node_writing(const struct node_entry *e)
 {
 	return e->own && e->own->state == NODE_WRITING ? e->own : NULL;
@@ -91,6 +101,11 @@ enum node_state node_object_state(const struct node_object *o)
 bool node_object_sealed(const struct node_object *o)
 {
 	return o->state == NODE_SEALING || o->state == NODE_PENDING;
+}
+
+bool node_object_borrowed(const struct node_object *o)
+{
+	return o->lent_fd >= 0;
 }
 
 struct node_entry *node_object_name(const struct node_object *o)

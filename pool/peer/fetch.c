@@ -76,6 +76,7 @@ static void on_expect_done(struct pool_expect *e)
 	}
 	if (e->landing.status == 0)
 		x->f->sum = e->landing.sum;
+	x->f->by_rdma = e->by_rdma;
 	fetch_end(x, e->landing.status);
 }
 

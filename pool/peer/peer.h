@@ -164,6 +164,7 @@ struct pool_fetch {
 	/* results, with status 0 */
 	int lent_fd;	   /* >= 0: borrowed, O_RDONLY; the caller closes it */
 	XXH128_hash_t sum; /* of the range, unless lent_fd >= 0 */
+	bool by_rdma;	   /* some of the range was moved by RDMA */
 	struct pool_fetch_priv *priv;
 	pool_fetch_cb cb;
 };
