@@ -170,6 +170,10 @@ void client_count_results(struct client_window *w)
 
 /* ---- kvpool.h ---- */
 
+/* The struct as it was when it was new: the least that a caller may have. */
+#define FIRST_SIZE \
+	(offsetof(struct kvpool_stats, retries) + sizeof(uint64_t))
+
 int kvpool_stats(const struct kvpool *p, struct kvpool_stats *ret_stats)
 {
 	struct kvpool_stats s = { 0 };
@@ -178,7 +182,7 @@ int kvpool_stats(const struct kvpool *p, struct kvpool_stats *ret_stats)
 
 	if (err)
 		return err;
-	if (!ret_stats || ret_stats->struct_size < sizeof(s))
+	if (!ret_stats || ret_stats->struct_size < FIRST_SIZE)
 		return client_fail(-EINVAL, "ret_stats is NULL, or its "
 				   "struct_size is too small");
 	for (unsigned int i = 0; i < CLIENT_COUNTS; i++)
@@ -187,6 +191,6 @@ int kvpool_stats(const struct kvpool *p, struct kvpool_stats *ret_stats)
 					     memory_order_acquire);
 	size = s.struct_size = ret_stats->struct_size;
 	memset((char *)ret_stats, 0, size);
-	memcpy(ret_stats, &s, sizeof(s));
+	memcpy(ret_stats, &s, size < sizeof(s) ? size : sizeof(s));
 	return 0;
 }

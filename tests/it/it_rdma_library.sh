@@ -21,7 +21,12 @@ mkdir "${mount[a]}/ns"
 echo "== got: the store writes into the buffer"
 # (A get's deadline may be over first, where all is emulated.)
 got() { # KEY
-	u get "$1" "$tmp/got" && cmp "$tmp/ns/$1" "$tmp/got"
+	LIBRARY_DEBUG=1 u get "$1" "$tmp/got" 2>"$tmp/log" && cmp "$tmp/ns/$1" "$tmp/got"
+}
+counted() { # SOURCE: of the last get, in the library's accounting
+	grep -qF "metric: kvpool_client_get_results_total{result=\"$1\"} 1" "$tmp/log" &&
+		grep -qF "metric: kvpool_client_got_bytes_total{source=\"$1\"} $SIZE" "$tmp/log" ||
+		fail "not by $1: $(grep client_go "$tmp/log")"
 }
 get_by_rdma() {
 	n=$((n + 1))
@@ -31,6 +36,7 @@ get_by_rdma() {
 	[ "$(rdma_count a sent_bytes_total)" = $((before + SIZE)) ]
 }
 wait_until 30 get_by_rdma
+counted rdma
 
 echo "== put: the store reads what was put"
 put_by_rdma() {
@@ -50,6 +56,7 @@ n=$((n + 1))
 rdma_put "ns/g$n" $SIZE
 before=$(rdma_count a sent_bytes_total)
 wait_until 30 got "g$n"
+counted tcp
 [ "$(rdma_count a sent_bytes_total)" = "$before" ]
 
 echo "== devices that are not there"

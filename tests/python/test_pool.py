@@ -456,6 +456,48 @@ class ManyKeys(PoolCase):
             t.join()
         self.assertEqual(failed, [])
 
+    def test_figures_add_up(self):
+        keys = [f"k{i}" for i in range(10)]
+        parts = [self.memory[i * 1000 : (i + 1) * 1000] for i in range(10)]
+
+        def work():
+            for _ in range(20):
+                self.ns.batch_exists([*keys, "no"])
+                self.ns.exists_prefix(["k0", "no", "k1"])
+                self.ns.batch_get_into([*keys, "no"], [*parts, parts[0]])
+                with self.assertRaises(kvpool.Exists):
+                    self.ns.put_from("k0", parts[0], if_absent=True)
+
+        self.ns.batch_put_from(keys, parts, sync=True)
+        before = self.pool.stats()
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        n = 4 * 20
+        stats = self.pool.stats()
+        since = {k: v - before[k] for k, v in stats.items() if v != before[k]}
+        self.assertEqual(
+            since,
+            {
+                "lookups": 14 * n,
+                "hits_here": 11 * n,
+                "misses": 2 * n,
+                "lookups_skipped": n,
+                "gets": 11 * n,
+                "gets_here": 10 * n,
+                "gets_missed": n,
+                "bytes_got": 10000 * n,
+                "bytes_here": 10000 * n,
+                "puts": n,
+                "puts_existed": n,
+            },
+        )
+        self.assertEqual(
+            stats["puts"], sum(v for k, v in stats.items() if k.startswith("puts_"))
+        )
+
     def test_asyncio(self):
         async def use():
             a = aio.AsyncPool(self.pool)
@@ -496,6 +538,7 @@ class Lives(unittest.TestCase):
             lambda: pool.namespace("x"),
             lambda: pool.register(bytearray(1)),
             pool.completed,
+            pool.stats,
             pool.sync,
         ):
             with self.assertRaises(kvpool.Unreachable):

@@ -46,19 +46,21 @@ static uint64_t count(const struct pool_counter *c)
 	return pool_counter_value(c);
 }
 
-static void move(uint64_t offset, uint64_t length, bool pull)
+/* Returns whether RDMA has moved some of it. */
+static bool move(uint64_t offset, uint64_t length, bool pull)
 {
 	struct lanes_move m;
 
 	lanes_start(&w, &m, offset, length, pull);
 	lanes_check(&w, &m);
+	return m.x.by_rdma;
 }
 
 /* With a pull link as well. */
 static void join(void)
 {
 	lanes_join(&w);
-	move(0, MIB, true);
+	assert_true(move(0, MIB, true)); /* pushed: there is no other link yet */
 	lanes_until(&w, w.lane->linked[LINK_PULL]);
 	assert_int_equal(count(&w.asks.rdma_pulled), 0);
 }
@@ -70,13 +72,13 @@ static void ranges_are_written_and_pulled(void **state)
 	(void)state;
 	join();
 	assert_int_equal(count(&w.asks.links_up), 2);
-	move(0, 1, false);
-	move(4096, 5 * MIB + 3, false);
-	move(12345, 7 * MIB, false);
+	assert_true(move(0, 1, false));
+	assert_true(move(4096, 5 * MIB + 3, false));
+	assert_true(move(12345, 7 * MIB, false));
 	in = count(&w.asks.rdma_in);
 	assert_int_equal(in, 13 * MIB + 4);
 	assert_int_equal(count(&w.holds.rdma_out), in);
-	move(4096 + 7, 5 * MIB + 3, true);
+	assert_true(move(4096 + 7, 5 * MIB + 3, true));
 	assert_int_equal(count(&w.asks.rdma_pulled), 5 * MIB + 3);
 	assert_int_equal(count(&w.asks.rdma_in), in + 5 * MIB + 3);
 	assert_int_equal(count(&w.holds.rdma_fallbacks), 0);

@@ -73,6 +73,44 @@ class Completion(Structure):
     _fields_ = [("id", c_uint64), ("result", c_int64)]
 
 
+class Stats(Structure):
+    """struct kvpool_stats"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("lookups", c_uint64),
+        ("hits_here", c_uint64),
+        ("hits_peer", c_uint64),
+        ("misses", c_uint64),
+        ("lookups_skipped", c_uint64),
+        ("lookups_invalid", c_uint64),
+        ("lookups_away", c_uint64),
+        ("gets", c_uint64),
+        ("gets_here", c_uint64),
+        ("gets_lent", c_uint64),
+        ("gets_tcp", c_uint64),
+        ("gets_rdma", c_uint64),
+        ("gets_missed", c_uint64),
+        ("gets_undelivered", c_uint64),
+        ("gets_unfit", c_uint64),
+        ("gets_invalid", c_uint64),
+        ("gets_failed", c_uint64),
+        ("bytes_got", c_uint64),
+        ("bytes_here", c_uint64),
+        ("bytes_lent", c_uint64),
+        ("bytes_tcp", c_uint64),
+        ("bytes_rdma", c_uint64),
+        ("puts", c_uint64),
+        ("puts_stored", c_uint64),
+        ("puts_existed", c_uint64),
+        ("puts_full", c_uint64),
+        ("puts_invalid", c_uint64),
+        ("puts_failed", c_uint64),
+        ("bytes_put", c_uint64),
+        ("retries", c_uint64),
+    ]
+
+
 _KEY: list[object] = [c_void_p, c_char_p, c_size_t]  # a namespace, a key
 _KEYS: list[object] = [c_void_p, c_void_p]  # a namespace, keys
 _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
@@ -115,6 +153,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     ),
     "event_fd": (c_int, [c_void_p]),
     "completions": (c_size_t, [c_void_p, POINTER(Completion), c_size_t]),
+    "stats": (c_int, [c_void_p, POINTER(Stats)]),
     "parse_size": (c_int, [c_char_p, POINTER(c_uint64)]),
 }
 

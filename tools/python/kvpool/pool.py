@@ -176,6 +176,16 @@ class Pool:
         """The directory `path` of the mount. It need not exist."""
         return Namespace(self, path, layout)
 
+    def stats(self) -> dict[str, int]:
+        """What this connection has done so far: the members of struct kvpool_stats by
+        name. Each key of a call is counted once as asked for, and once by its result,
+        so that the figures add up: ACCOUNTING in kvpool(3). Never waits."""
+        stats = _native.Stats(ctypes.sizeof(_native.Stats))
+        with self._gate as pool:
+            checked(lib.stats(pool, stats))
+        names = [field[0] for field in stats._fields_[1:]]
+        return {name: getattr(stats, name) for name in names}
+
     # ---- buffers ----
 
     def register(self, buffer: Bufferlike) -> Registered:
