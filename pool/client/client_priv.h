@@ -273,6 +273,8 @@ struct client_kind {
 	/* Loop. Calls client_end. */
 	void (*end)(struct client_op *op);
 	bool moves; /* reads or writes the caller's buffers */
+	/* How its keys are counted (stats.c). */
+	enum { CLIENT_UNCOUNTED, CLIENT_GETS, CLIENT_PUTS } counted;
 };
 extern const struct client_kind client_put, client_get, client_get_fd;
 extern const struct client_kind client_remove, client_touch, client_pin;

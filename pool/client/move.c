@@ -239,6 +239,7 @@ const struct client_kind client_put = {
 	.copy = put_copy,
 	.end = put_end,
 	.moves = true,
+	.counted = CLIENT_PUTS,
 };
 
 /* ---- get ---- */
@@ -273,7 +274,7 @@ static bool get_fd_copy(struct client_op *op)
 
 static void get_begin(struct client_op *op);
 
-/* Loop: a local copy exists; unless it was lent, it came from `source`. Consumes
+/* Loop: a local copy exists. It came from `source` unless it was lent. Consumes
  * a ref to o. */
 static void get_have(struct client_op *op, struct node_object *o,
 		     enum client_source source)
@@ -383,11 +384,13 @@ const struct client_kind client_get = {
 	.begin = get_begin,
 	.copy = get_copy,
 	.moves = true,
+	.counted = CLIENT_GETS,
 };
 
 const struct client_kind client_get_fd = {
 	.begin = get_begin,
 	.copy = get_fd_copy,
+	.counted = CLIENT_GETS,
 };
 
 /* ---- as descriptors, as memory ---- */

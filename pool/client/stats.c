@@ -138,18 +138,13 @@ static void add_put(uint64_t *sums, const struct client_op *op)
 		sums[COUNT_BYTES_PUT] += op->len;
 }
 
-static bool is_get(const struct client_window *w)
-{
-	return w->kind == &client_get || w->kind == &client_get_fd;
-}
-
 void client_count_asked(struct client_window *w)
 {
 	struct client_stats *s = &w->ns->pool->stats;
 
-	if (is_get(w))
+	if (w->kind->counted == CLIENT_GETS)
 		client_count(s, COUNT_GETS, w->n);
-	else if (w->kind == &client_put)
+	else if (w->kind->counted == CLIENT_PUTS)
 		client_count(s, COUNT_PUTS, w->n);
 }
 
@@ -157,12 +152,12 @@ void client_count_results(struct client_window *w)
 {
 	struct client_stats *s = &w->ns->pool->stats;
 	uint64_t sums[CLIENT_COUNTS] = { 0 };
-	bool get = is_get(w);
 
-	if (!get && w->kind != &client_put)
+	if (w->kind->counted == CLIENT_UNCOUNTED)
 		return;
 	for (size_t i = 0; i < w->n; i++)
-		get ? add_get(sums, &w->op[i]) : add_put(sums, &w->op[i]);
+		w->kind->counted == CLIENT_GETS ? add_get(sums, &w->op[i]) :
+						  add_put(sums, &w->op[i]);
 	/* Sums before what they are made of: see client_count. */
 	for (unsigned int i = CLIENT_COUNTS; i-- > 0;)
 		client_count(s, (enum client_count)i, sums[i]);
