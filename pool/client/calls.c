@@ -220,7 +220,6 @@ static void look_for(struct client_window *w, struct client_direct *d)
 		if (!pe || pe->is_dir || !pool_node_visible(pe))
 			continue;
 		e = node_file(pe);
-		op->found = true;
 		if (client_open_here(op, e) == 0)
 			continue;
 		op->fd = -1;

@@ -254,7 +254,8 @@ struct client_op {
 	bool ended;
 	bool indirect; /* get: receiving directly into buf failed */
 	bool asked; /* get: of a holder, by a trip */
-	bool found; /* get: the name was there when it was last looked for */
+	bool found; /* get: the name was there, when the loop last looked for it
+		       or a local copy was opened */
 	enum client_source source; /* get: of the bytes */
 
 	/* results. fd >= 0 when handed back: a file to copy from or to */

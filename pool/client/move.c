@@ -255,7 +255,10 @@ int client_open_here(struct client_op *op, const struct node_entry *e)
 	op->fd = pool_node_open_here(client_pool(op)->node, e, gives(op),
 				     &op->size);
 	op->source = pool_node_borrowed(e) ? CLIENT_LENT : CLIENT_HERE;
-	return op->fd < 0 ? -EAGAIN : 0; /* the loop handles it */
+	if (op->fd < 0)
+		return -EAGAIN; /* the loop handles it */
+	op->found = true;
+	return 0;
 }
 
 static bool get_copy(struct client_op *op)

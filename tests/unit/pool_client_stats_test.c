@@ -266,6 +266,28 @@ static void a_store_of_this_host_lends(void **state)
 	COUNTED(f->other, &was, .lookups = 1, .hits_here = 1);
 }
 
+static void a_copy_that_is_verified_first_is_here(void **state)
+{
+	struct fixture *f = *state;
+	struct kvpool_stats was;
+	struct node_dirent *dir;
+	struct node_entry *e;
+	int err;
+
+	put(f, "k", 1000, 1);
+	pthread_rwlock_wrlock(&f->pool->lock);
+	err = client_ns_dir(f->ns, &dir);
+	e = err ? NULL : node_file(client_find(f->pool, dir, "k", 1));
+	if (e && e->obj)
+		e->obj->verified = false; /* as after a start */
+	pthread_rwlock_unlock(&f->pool->lock);
+	assert_true(e && e->obj);
+	was = stats_of(f->pool);
+	assert_int_equal(kvpool_get_into(f->ns, "k", 1, f->mem, MEM, 0), 1000);
+	COUNTED(f->pool, &was, .gets = 1, .gets_here = 1, .bytes_got = 1000,
+		.bytes_here = 1000);
+}
+
 static void a_get_that_fails_has_one_cause(void **state)
 {
 	struct fixture *f = *state;
@@ -445,7 +467,7 @@ static void further_attempts_are_counted(void **state)
 	munmap(fixed, 4096);
 }
 
-/* The file of what was put, and is on no store yet, is lost. */
+/* The file of what was put, and is on no store yet, is damaged, then lost. */
 static void an_attempt_is_made_again_and_again(void **state)
 {
 	struct fixture *f = *state;
@@ -455,6 +477,12 @@ static void an_attempt_is_made_again_and_again(void **state)
 	call(f, on_stop_master);
 	assert_int_equal(kvpool_put_from(f->ns, "k", 1, f->mem, 1000, 0), 0);
 	was = stats_of(f->pool);
+	snprintf(cmd, sizeof(cmd), "truncate -s 10 %s/0/store/????????????????",
+		 f->buffer_dir);
+	assert_int_equal(system(cmd), 0);
+	assert_int_equal(kvpool_get_into(f->ns, "k", 1, f->mem, MEM, 0),
+			 -ENOENT);
+	COUNTED(f->pool, &was, .gets = 1, .gets_undelivered = 1);
 	snprintf(cmd, sizeof(cmd), "rm %s/0/store/????????????????",
 		 f->buffer_dir);
 	assert_int_equal(system(cmd), 0);
@@ -514,55 +542,30 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static _Atomic bool ended;
-
-/* Never more results than keys. */
-static void *watch(void *arg)
+static void run_workers(struct fixture *f, void *(*run_one)(void *arg))
 {
-	struct worker *w = arg;
+	struct worker w[THREADS];
 
-	while (!ended) {
-		struct kvpool_stats s = { .struct_size = sizeof(s) };
-
-		w->wrong += kvpool_stats(w->nth ? w->f->other : w->f->pool,
-					 &s) != 0;
-		w->wrong += lookups_known(&s) > s.lookups;
-		w->wrong += gets_known(&s) > s.gets;
-		w->wrong += puts_known(&s) > s.puts;
-		w->wrong += bytes_known(&s) > s.bytes_got;
-		usleep(200);
+	for (unsigned int i = 0; i < THREADS; i++) {
+		w[i] = (struct worker){ .f = f, .nth = i };
+		pthread_create(&w[i].thread, NULL, run_one, &w[i]);
 	}
-	return NULL;
+	for (unsigned int i = 0; i < THREADS; i++) {
+		pthread_join(w[i].thread, NULL);
+		assert_int_equal(w[i].wrong, 0);
+	}
 }
 
 static void threads_count_together(void **state)
 {
 	struct fixture *f = *state;
-	struct worker w[THREADS], watcher[2];
 	struct kvpool_stats pool, other;
 	enum { N = THREADS * ROUNDS };
 
 	put(f, "k", SIZE, 1);
 	pool = stats_of(f->pool);
 	other = stats_of(f->other);
-	ended = false;
-	for (unsigned int i = 0; i < 2; i++) {
-		watcher[i] = (struct worker){ .f = f, .nth = i };
-		pthread_create(&watcher[i].thread, NULL, watch, &watcher[i]);
-	}
-	for (unsigned int i = 0; i < THREADS; i++) {
-		w[i] = (struct worker){ .f = f, .nth = i };
-		pthread_create(&w[i].thread, NULL, work, &w[i]);
-	}
-	for (unsigned int i = 0; i < THREADS; i++) {
-		pthread_join(w[i].thread, NULL);
-		assert_int_equal(w[i].wrong, 0);
-	}
-	ended = true;
-	for (unsigned int i = 0; i < 2; i++) {
-		pthread_join(watcher[i].thread, NULL);
-		assert_int_equal(watcher[i].wrong, 0);
-	}
+	run_workers(f, work);
 	COUNTED(f->other, &other, .lookups = 5 * N, .hits_peer = 2 * N,
 		.misses = 2 * N, .lookups_skipped = N, .gets = 4 * N,
 		.gets_tcp = 2 * N, .gets_missed = N, .gets_unfit = N,
@@ -571,6 +574,57 @@ static void threads_count_together(void **state)
 		.gets_here = N, .gets_invalid = N, .bytes_got = N * SIZE,
 		.bytes_here = N * SIZE, .puts = 3 * N, .puts_stored = N,
 		.puts_existed = N, .puts_invalid = N, .bytes_put = N * SIZE);
+}
+
+/* What is quick, so that threads meet in the counters. */
+#define QUICK_ROUNDS 20000
+
+static void *be_quick(void *arg)
+{
+	struct worker *w = arg;
+	char *mem = w->f->mem + w->nth * 65536;
+
+	for (unsigned int i = 0; i < QUICK_ROUNDS; i++) {
+		w->wrong += kvpool_exists(w->f->ns, "none", 4) != 0;
+		w->wrong += kvpool_get_into(w->f->ns, "k", 1, mem, 10, 0) != 10;
+	}
+	return NULL;
+}
+
+static _Atomic bool ended;
+
+static void *watch(void *arg)
+{
+	struct worker *w = arg;
+
+	while (!ended) {
+		struct kvpool_stats s = { .struct_size = sizeof(s) };
+
+		w->wrong += kvpool_stats(w->f->pool, &s) != 0;
+		w->wrong += lookups_known(&s) > s.lookups;
+		w->wrong += gets_known(&s) > s.gets;
+		w->wrong += bytes_known(&s) > s.bytes_got;
+	}
+	return NULL;
+}
+
+static void at_no_moment_are_there_more_results_than_keys(void **state)
+{
+	struct fixture *f = *state;
+	struct worker watcher = { .f = f };
+	struct kvpool_stats was;
+	enum { N = THREADS * QUICK_ROUNDS };
+
+	put(f, "k", 10, 1);
+	was = stats_of(f->pool);
+	ended = false;
+	pthread_create(&watcher.thread, NULL, watch, &watcher);
+	run_workers(f, be_quick);
+	ended = true;
+	pthread_join(watcher.thread, NULL);
+	assert_int_equal(watcher.wrong, 0);
+	COUNTED(f->pool, &was, .lookups = N, .misses = N, .gets = N,
+		.gets_here = N, .bytes_got = 10 * N, .bytes_here = 10 * N);
 }
 
 static void requests_are_counted_as_calls(void **state)
@@ -659,6 +713,7 @@ int main(void)
 		P(a_large_object_is_received_by_the_movers),
 		{ "a_store_of_this_host_lends", a_store_of_this_host_lends,
 		  setup_patient_local, teardown, NULL },
+		P(a_copy_that_is_verified_first_is_here),
 		P(a_get_that_fails_has_one_cause),
 		T(what_no_holder_sends_is_undelivered),
 		P(a_put_has_one_result),
@@ -667,6 +722,7 @@ int main(void)
 		P(further_attempts_are_counted),
 		P(an_attempt_is_made_again_and_again),
 		P(threads_count_together),
+		P(at_no_moment_are_there_more_results_than_keys),
 		P(requests_are_counted_as_calls),
 		P(the_struct_may_grow),
 		P(figures_are_metrics),
