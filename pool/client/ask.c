@@ -11,7 +11,10 @@
 #include <string.h>
 
 #define KEYS_AHEAD 24 /* how far ahead keys are prefetched into the cache */
-#define KEYS_LOCKED 32 /* per lock; pool_tree_find_many's batch */
+#define KEYS_LOCKED 32 /* per lock: pool_tree_find_many's batch; at most 63 */
+
+/* A query of up to so many keys needs no malloc. */
+#define KEYS_FEW 8
 
 /* What came of the keys of a query; counted when it ends. */
 struct tally {
@@ -24,19 +27,44 @@ struct tally {
  * miss. */
 struct asked {
 	struct tally tally;
+	bool wrong; /* some err[i] is set */
+	struct client_path *path;
+	struct pool_tree_name *name;
+	struct pool_entry **found;
+	int *err;
+};
+
+/* Memory for that. */
+struct room {
 	struct client_path path[CLIENT_ASK_MAX];
 	struct pool_tree_name name[CLIENT_ASK_MAX];
 	struct pool_entry *found[CLIENT_ASK_MAX];
 	int err[CLIENT_ASK_MAX];
 };
+struct room_few {
+	struct client_path path[KEYS_FEW];
+	struct pool_tree_name name[KEYS_FEW];
+	struct pool_entry *found[KEYS_FEW];
+	int err[KEYS_FEW];
+};
+
+#define USE_ROOM(a, room)                   \
+	do {                                \
+		(a)->path = (room)->path;   \
+		(a)->name = (room)->name;   \
+		(a)->found = (room)->found; \
+		(a)->err = (room)->err;     \
+	} while (0)
 
 static void set_names(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 		      size_t n, struct asked *a)
 {
+	a->wrong = false;
 	for (size_t i = 0; i < n; i++) {
 		if (i + KEYS_AHEAD < n)
 			__builtin_prefetch(keys[i + KEYS_AHEAD].data);
 		a->err[i] = client_path_set(ns, &keys[i], &a->path[i]);
+		a->wrong = a->wrong || a->err[i];
 		if (a->err[i] || !a->path[i].plain) {
 			a->name[i].len = 0;
 		} else {
@@ -48,20 +76,28 @@ static void set_names(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 	}
 }
 
-/* names held: keys [from, to). */
-static void find_some(const struct kvpool *p, struct node_dirent *dir,
-		      size_t from, size_t to, struct asked *a)
+/* names held: keys [from, to). Returns which of those found are here, as bits;
+ * the lowest is that of `from`. */
+static uint64_t find_some(const struct kvpool *p, struct node_dirent *dir,
+			  size_t from, size_t to, struct asked *a)
 {
+	enum node_where where;
+	uint64_t here = 0;
+
 	pool_tree_find_many(pool_node_tree(p->node), node_dir_tree(dir),
 			    a->name + from, to - from, a->found + from);
 	for (size_t i = from; i < to; i++) {
 		if (!a->err[i] && !a->path[i].plain)
 			a->found[i] = client_find(p, dir, a->path[i].at,
 						  a->path[i].len);
-		if (a->found[i] && (a->found[i]->is_dir ||
-				    !pool_node_visible(a->found[i])))
+		if (!a->found[i])
+			continue;
+		where = pool_node_where(a->found[i]);
+		if (where == NODE_NOWHERE)
 			a->found[i] = NULL;
+		here |= (uint64_t)(where == NODE_HERE) << (i - from);
 	}
+	return here;
 }
 
 static int64_t size_of(const struct kvpool *p, const struct pool_entry *e)
@@ -82,23 +118,34 @@ static int64_t answer(const struct kvpool *p, const struct asked *a, size_t i,
 	return sizes ? size_of(p, a->found[i]) : 1;
 }
 
-/* names held. */
-static void add_to(struct tally *t, const struct asked *a, size_t i,
-		   int64_t result)
+static uint64_t ones(uint64_t bits)
 {
-	bool missing = a->err[i] || !a->found[i] || result == -ENOENT;
+	return (uint64_t)__builtin_popcountll(bits);
+}
+
+/* Adds n keys from `from` on. hits: which exist, here: which of these are here,
+ * as bits. */
+static void add_to(struct asked *a, size_t from, size_t n, uint64_t hits,
+		   uint64_t here)
+{
+	struct tally *t = &a->tally;
+	uint64_t missing = ~hits & ((1ull << n) - 1), wrong = 0;
+	size_t asked = n;
 
 	if (t->ended)
-		t->skipped++;
-	else if (a->err[i])
-		t->invalid++;
-	else if (missing)
-		t->misses++;
-	else if (pool_node_is_here(node_file(a->found[i])))
-		t->here++;
-	else
-		t->peer++;
-	t->ended = t->prefix && (t->ended || missing);
+		asked = 0;
+	else if (t->prefix && missing)
+		asked = (size_t)__builtin_ctzll(missing) + 1;
+	t->ended = t->ended || (t->prefix && missing);
+	t->skipped += n - asked;
+	hits &= (1ull << asked) - 1;
+	here &= hits;
+	t->here += ones(here);
+	t->peer += ones(hits & ~here);
+	for (size_t i = from; a->wrong && i < from + asked; i++)
+		wrong += a->err[i] != 0;
+	t->invalid += wrong;
+	t->misses += asked - ones(hits) - wrong;
 }
 
 /* n: keys of the query. */
@@ -128,23 +175,26 @@ static ssize_t answer_some(const struct kvpool_ns *ns, size_t from, size_t to,
 {
 	struct kvpool *p = ns->pool;
 	struct node_dirent *dir;
-	ssize_t good = 0;
+	uint64_t here = 0, hits = 0;
 	size_t i;
 	int err;
 
 	pool_shortlock_read(&p->names);
 	err = client_ns_dir(ns, &dir);
 	if (!err && dir)
-		find_some(p, dir, from, to, a);
+		here = find_some(p, dir, from, to, a);
 	else
 		memset(a->found + from, 0, (to - from) * sizeof(a->found[0]));
 	for (i = from; !err && i < to; i++) {
 		ret[i] = answer(p, a, i, sizes);
-		good += sizes ? ret[i] >= 0 : ret[i] > 0;
-		add_to(&a->tally, a, i, ret[i]);
+		hits |= (uint64_t)(sizes ? ret[i] >= 0 : ret[i] > 0)
+			<< (i - from);
 	}
 	pool_shortlock_give(&p->names);
-	return err ? err : good;
+	if (err)
+		return err;
+	add_to(a, from, to - from, hits, here);
+	return (ssize_t)ones(hits);
 }
 
 /* Answers n <= CLIENT_ASK_MAX keys. Returns how many are good, or -errno. */
@@ -181,21 +231,26 @@ static void set_last_error(const int64_t *ret, size_t n)
 static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 		   size_t n, bool sizes, bool prefix, int64_t *ret)
 {
+	struct asked a = { .tally.prefix = prefix };
 	int64_t some[CLIENT_ASK_MAX];
-	struct asked *a;
+	struct room *room = NULL;
+	struct room_few few;
 	ssize_t good = 0, k;
 	size_t at, m;
 	int err = client_check_batch(ns, keys, n, prefix ? some : ret);
 
 	if (err)
 		return err;
-	a = malloc(sizeof(*a));
-	if (!a)
-		return client_fail(-ENOMEM, "no memory for a query");
-	a->tally = (struct tally){ .prefix = prefix };
+	USE_ROOM(&a, &few);
+	if (n > KEYS_FEW) {
+		room = malloc(sizeof(*room));
+		if (!room)
+			return client_fail(-ENOMEM, "no memory for a query");
+		USE_ROOM(&a, room);
+	}
 	for (at = 0; at < n; at += m) {
 		m = n - at < CLIENT_ASK_MAX ? n - at : CLIENT_ASK_MAX;
-		k = ask_some(ns, keys + at, m, a, sizes,
+		k = ask_some(ns, keys + at, m, &a, sizes,
 			     prefix ? some : ret + at);
 		if (k < 0) {
 			good = k;
@@ -206,13 +261,13 @@ static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 			for (k = 0; some[k] == 1; k++)
 				;
 			good = (ssize_t)at + k;
-			a->tally.skipped += n - at - m;
+			a.tally.skipped += n - at - m;
 			break;
 		}
 	}
 	if (good >= 0)
-		count(ns->pool, &a->tally, n);
-	free(a);
+		count(ns->pool, &a.tally, n);
+	free(room);
 	if (good >= 0 && !prefix && (size_t)good < n)
 		set_last_error(ret, n);
 	return good;

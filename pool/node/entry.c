@@ -71,6 +71,16 @@ bool pool_node_visible(const struct pool_entry *pe)
 	return e->own || pool_node_published(e);
 }
 
+enum node_where pool_node_where(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	if (pe->is_dir || !pool_node_visible(pe))
+		return NODE_NOWHERE;
+	return e->own || __atomic_load_n(&e->obj, __ATOMIC_RELAXED) ?
+		       NODE_HERE : NODE_AT_PEER;
+}
+
 const struct node_attr *pool_node_attr(const struct pool_entry *pe)
 {
 	const struct node_entry *e = (const void *)pe;

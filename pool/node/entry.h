@@ -78,7 +78,7 @@ struct node_dirent {
 	int lost;
 };
 
-/* Other threads read whether there is one (pool_node_is_here). */
+/* Other threads read whether there is one (pool_node_where). */
 static inline void node_set_obj(struct node_entry *e, struct node_object *o)
 {
 	__atomic_store_n(&e->obj, o, __ATOMIC_RELAXED);

@@ -9,7 +9,7 @@
  * While other threads hold pool_node_opts.names for reading, they may call
  *   pool_node_tree with pool_tree_find and pool_tree_find_many, pool_node_root,
  *   node_file, node_dir, node_file_entry, node_dir_tree, pool_node_visible,
- *   pool_node_shown_size, pool_node_is_here, and pool_node_xattrs of a
+ *   pool_node_shown_size, pool_node_where, and pool_node_xattrs of a
  *   directory.
  * These functions read the tree, and these fields: of a file `gen`,
  * `hidden_gen`, `size`, `own`, and the state, size and id of `own`; of a
@@ -324,6 +324,11 @@ void pool_node_looked_up(struct pool_node *n, struct pool_entry *e);
 /* Does this mount show the name? A directory is shown unless `gone`. Nothing
  * outside of the node's namespaces is shown. */
 bool pool_node_visible(const struct pool_entry *e);
+/* NODE_NOWHERE: it is no file that this mount shows. NODE_HERE: it has an `own`
+ * or a `copy` (below). `copy` is read atomically: another thread may find it a
+ * moment too late, or find that of an earlier generation. */
+enum node_where { NODE_NOWHERE, NODE_AT_PEER, NODE_HERE };
+enum node_where pool_node_where(const struct pool_entry *e);
 /* This node's identity, as its certificate says; NULL: no certificate.
  * Borrowed.
  */
@@ -356,9 +361,6 @@ struct node_object *pool_node_own(const struct node_entry *e);
 struct node_object *pool_node_writing(const struct node_entry *e);
 struct node_object *pool_node_copy(const struct node_entry *e);
 struct node_object *pool_node_readable(const struct node_entry *e);
-/* Is there an `own` or a `copy`? `copy` is read atomically: another thread may
- * find it a moment too late, or find that of an earlier generation. */
-bool pool_node_is_here(const struct node_entry *e);
 /* Is what a reader gets without waiting lent by a store of this host? */
 bool pool_node_borrowed(const struct node_entry *e);
 /* Does the name show the bytes of o? It does if o is its `own`; without an

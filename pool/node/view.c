@@ -24,11 +24,6 @@ struct node_object *pool_node_copy(const struct node_entry *e)
 	return e->obj;
 }
 
-bool pool_node_is_here(const struct node_entry *e)
-{
-	return e->own || __atomic_load_n(&e->obj, __ATOMIC_RELAXED);
-}
-
 bool pool_node_borrowed(const struct node_entry *e)
 {
 	return !e->own && e->obj && node_object_borrowed(e->obj);
