@@ -32,9 +32,15 @@ struct node_dirent *pool_node_parent(const struct pool_entry *e)
 	return (struct node_dirent *)(void *)e->parent;
 }
 
-bool pool_node_published(const struct node_entry *e)
+/* Static, and so inlined: queries ask it for each key. */
+static bool is_published(const struct node_entry *e)
 {
 	return e->gen != 0 && e->gen > e->hidden_gen;
+}
+
+bool pool_node_published(const struct node_entry *e)
+{
+	return is_published(e);
 }
 
 static unsigned int reach_of(const struct pool_entry *pe)
@@ -75,7 +81,8 @@ enum node_where pool_node_where(const struct pool_entry *pe)
 {
 	const struct node_entry *e = (const void *)pe;
 
-	if (pe->is_dir || !pool_node_visible(pe))
+	if (pe->is_dir || reach_of(&pe->parent->e) > POOL_TOP ||
+	    (!e->own && !is_published(e)))
 		return NODE_NOWHERE;
 	return e->own || __atomic_load_n(&e->obj, __ATOMIC_RELAXED) ?
 		       NODE_HERE : NODE_AT_PEER;
