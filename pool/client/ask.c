@@ -76,28 +76,34 @@ static void set_names(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 	}
 }
 
-/* names held: keys [from, to). Returns which of those found are here, as bits;
- * the lowest is that of `from`. */
+/* names held: keys [from, to). Returns which were found, as bits; the lowest is
+ * that of `from`. *ret_here: which of these are here. */
 static uint64_t find_some(const struct kvpool *p, struct node_dirent *dir,
-			  size_t from, size_t to, struct asked *a)
+			  size_t from, size_t to, struct asked *a,
+			  uint64_t *ret_here)
 {
+	uint64_t found = 0, here = 0, bit = 1;
 	enum node_where where;
-	uint64_t here = 0;
 
 	pool_tree_find_many(pool_node_tree(p->node), node_dir_tree(dir),
 			    a->name + from, to - from, a->found + from);
-	for (size_t i = from; i < to; i++) {
+	for (size_t i = from; i < to; i++, bit <<= 1) {
 		if (!a->err[i] && !a->path[i].plain)
 			a->found[i] = client_find(p, dir, a->path[i].at,
 						  a->path[i].len);
 		if (!a->found[i])
 			continue;
 		where = pool_node_where(a->found[i]);
-		if (where == NODE_NOWHERE)
+		if (where == NODE_NOWHERE) {
 			a->found[i] = NULL;
-		here |= (uint64_t)(where == NODE_HERE) << (i - from);
+			continue;
+		}
+		found |= bit;
+		if (where == NODE_HERE)
+			here |= bit;
 	}
-	return here;
+	*ret_here = here;
+	return found;
 }
 
 static int64_t size_of(const struct kvpool *p, const struct pool_entry *e)
@@ -182,13 +188,13 @@ static ssize_t answer_some(const struct kvpool_ns *ns, size_t from, size_t to,
 	pool_shortlock_read(&p->names);
 	err = client_ns_dir(ns, &dir);
 	if (!err && dir)
-		here = find_some(p, dir, from, to, a);
+		hits = find_some(p, dir, from, to, a, &here);
 	else
 		memset(a->found + from, 0, (to - from) * sizeof(a->found[0]));
 	for (i = from; !err && i < to; i++) {
 		ret[i] = answer(p, a, i, sizes);
-		hits |= (uint64_t)(sizes ? ret[i] >= 0 : ret[i] > 0)
-			<< (i - from);
+		if (sizes && ret[i] < 0)
+			hits &= ~(1ull << (i - from));
 	}
 	pool_shortlock_give(&p->names);
 	if (err)
