@@ -59,21 +59,25 @@ struct room_few {
 static void set_names(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 		      size_t n, struct asked *a)
 {
-	a->wrong = false;
+	struct pool_tree_name *name = a->name;
+	struct client_path *path = a->path;
+	int *err = a->err, wrong = 0;
+
 	for (size_t i = 0; i < n; i++) {
 		if (i + KEYS_AHEAD < n)
 			__builtin_prefetch(keys[i + KEYS_AHEAD].data);
-		a->err[i] = client_path_set(ns, &keys[i], &a->path[i]);
-		a->wrong = a->wrong || a->err[i];
-		if (a->err[i] || !a->path[i].plain) {
-			a->name[i].len = 0;
+		err[i] = client_path_set(ns, &keys[i], &path[i]);
+		wrong |= err[i];
+		if (err[i] || !path[i].plain) {
+			name[i].len = 0;
 		} else {
-			a->name[i].name = a->path[i].at;
-			a->name[i].len = a->path[i].len;
+			name[i].name = path[i].at;
+			name[i].len = path[i].len;
 		}
-		if (a->name[i].len == 0) /* no entry has it: see find_some */
-			a->name[i] = (struct pool_tree_name){ "/", 1 };
+		if (name[i].len == 0) /* no entry has it: see find_some */
+			name[i] = (struct pool_tree_name){ "/", 1 };
 	}
+	a->wrong = wrong != 0;
 }
 
 /* names held: keys [from, to). Returns which were found, as bits; the lowest is
@@ -82,28 +86,30 @@ static uint64_t find_some(const struct kvpool *p, struct node_dirent *dir,
 			  size_t from, size_t to, struct asked *a,
 			  uint64_t *ret_here)
 {
-	uint64_t found = 0, here = 0, bit = 1;
+	const struct client_path *path = a->path;
+	struct pool_entry **found = a->found;
+	uint64_t hits = 0, here = 0, bit = 1;
+	const int *err = a->err;
 	enum node_where where;
 
 	pool_tree_find_many(pool_node_tree(p->node), node_dir_tree(dir),
-			    a->name + from, to - from, a->found + from);
+			    a->name + from, to - from, found + from);
 	for (size_t i = from; i < to; i++, bit <<= 1) {
-		if (!a->err[i] && !a->path[i].plain)
-			a->found[i] = client_find(p, dir, a->path[i].at,
-						  a->path[i].len);
-		if (!a->found[i])
+		if (!err[i] && !path[i].plain)
+			found[i] = client_find(p, dir, path[i].at, path[i].len);
+		if (!found[i])
 			continue;
-		where = pool_node_where(a->found[i]);
+		where = pool_node_where(found[i]);
 		if (where == NODE_NOWHERE) {
-			a->found[i] = NULL;
+			found[i] = NULL;
 			continue;
 		}
-		found |= bit;
+		hits |= bit;
 		if (where == NODE_HERE)
 			here |= bit;
 	}
 	*ret_here = here;
-	return found;
+	return hits;
 }
 
 static int64_t size_of(const struct kvpool *p, const struct pool_entry *e)
