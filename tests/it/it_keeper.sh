@@ -4,7 +4,7 @@
 # never sees another mount.
 # modes: both
 # limit: 240
-LOG_ALLOW='error .*(no daemon has adopted the mount in time|the mount was taken away|cannot listen on)'
+LOG_ALLOW='error .*(no daemon has adopted|the mount was taken away|cannot listen on)'
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need jq curl cmp unshare keeper_user findmnt python3 ss
