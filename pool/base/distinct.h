@@ -3,16 +3,16 @@
  * (Flajolet et al. 2007, with the estimator of Ertl 2017, which needs no tables
  * of corrections), and a window of recent time made of such sketches.
  *
- * A sketch's standard error is 0.8 %: 3 % is exceeded once in thousands of
- * times. It depends on the number of distinct keys alone, not on how often each
- * is seen.
+ * A sketch's standard error is 0.8 %: one count in thousands is off by more
+ * than 3 %. It depends on the number of distinct keys alone, not on how often
+ * each is seen.
  *
  * A folded sketch is a sketch of fewer registers, a byte each, for the network:
  * its standard error is 1.6 %.
  *
  * A window is a ring of sketches, each for a part of the window's time. The
- * oldest is emptied for what comes next, so that a window covers between
- * (parts - 1) / parts of its time and the whole.
+ * oldest is emptied and becomes the newest, so a window covers its time, less
+ * one part at most.
  *
  * Thread: any; the caller serialises access to one sketch or window. Nothing
  * here allocates or fails.
@@ -32,8 +32,8 @@ struct pool_distinct {
 	uint8_t max[POOL_DISTINCT_REGISTERS];
 };
 
-/* hash: 64 bits that are all good, such as XXH3's. Seed it if others choose the
- * keys: who knows the hash can make the count anything. */
+/* hash: 64 well-mixed bits, such as XXH3's. Seed it if others choose the keys:
+ * without a seed they can choose the count, too. */
 void pool_distinct_add(struct pool_distinct *d, uint64_t hash);
 /* As if d had seen what `from` saw, too. Both used the same hash. */
 void pool_distinct_merge(struct pool_distinct *d,
@@ -75,8 +75,8 @@ void pool_window_count(const struct pool_window *w, struct pool_seen *ret);
 /* The keys of the whole window. */
 void pool_window_fold(const struct pool_window *w,
 		      uint8_t ret_folded[POOL_FOLDED_SIZE]);
-/* How often a key could have been a hit, had nothing been evicted: at least
- * whenever it had been seen before in the window. */
+/* How many look-ups would have hit, had nothing been evicted: at least those of
+ * keys seen before in the window. */
 uint64_t pool_seen_best(const struct pool_seen *s);
 
 #endif
