@@ -130,8 +130,8 @@ int pool_tls_start(struct pool_tls *t, int fd, const struct pool_tls_want *want,
 int pool_tls_shake(struct pool_tls_stream *s);
 /* Why the stream failed, for logs; "" if it did not. Valid as long as s. */
 const char *pool_tls_why(const struct pool_tls_stream *s);
-/* The peer was refused: is that to be logged? A peer tries again and again, so
- * false if its certificate has been asked about in the last hour. */
+/* Should the refusal of this peer be logged? Peers retry, so false if this
+ * function saw the certificate in the last hour. */
 bool pool_tls_is_news(struct pool_tls *t, const struct pool_tls_stream *s);
 /* The peer's identity. Valid after shake has returned 0, as long as s. */
 const struct pool_tls_id *pool_tls_peer(const struct pool_tls_stream *s);
