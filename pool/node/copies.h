@@ -49,7 +49,7 @@ void node_asked_gauges(struct pool_node *n);
 /* As of the last node_asked_gauges. New, or NULL: ENOMEM. */
 json_t *node_asked_json(const struct pool_node *n);
 void node_asked_report(struct pool_node *n, struct node_asked_report *ret);
-/* The seed of the pool's sketches. Another than before empties the windows. */
+/* The seed of the pool's sketches. A new seed empties the windows. */
 void node_asked_seed(struct pool_node *n, uint64_t seed);
 
 /* ---- fetch*.c: remote objects made local (inside: fetch.h) ---- */

@@ -19,13 +19,13 @@ struct node_entry {
 	uint8_t nholders; /* in `holders` */
 	uint8_t sweep;	  /* n->sweep of the last picture that had it */
 	uint8_t replicas; /* number of holders, as the feed says */
-	/* An ack or order has named it before the feed did: node->stage at that
-	 * time. A picture of that stage that lacks it does not remove it
-	 * (feed.c). 0: the feed has named it */
+	/* node->stage when an ack or order named it before the feed did: a
+	 * picture of that stage keeps it even if it lacks it (feed.c). 0: the
+	 * feed has named it */
 	uint8_t ahead;
-	/* Generations <= this are hidden (unlinked here). While UNLINKs of any
-	 * generation are in flight, all are hidden, and this is no generation
-	 * but has their number N: UINT64_MAX + 1 - N (>= NODE_HIDES_ANY) */
+	/* Generations <= this are hidden (unlinked here). While N UNLINKs of
+	 * any generation are in flight, all are hidden, and it is UINT64_MAX +
+	 * 1 - N, at least NODE_HIDES_ANY */
 	uint64_t hidden_gen;
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL. Set by node_set_obj
@@ -93,7 +93,8 @@ int node_entry_path(const struct pool_entry *e, char *buf);
  * or its path). */
 int node_name_check(const struct node_dirent *dir, const char *name,
 		    size_t len);
-/* pool_tree_add and pool_tree_make, under the lock of other threads' reads. */
+/* pool_tree_add and pool_tree_make, while no other thread reads (opts.names).
+ */
 struct pool_entry *node_tree_add(struct pool_node *n, struct node_dirent *dir,
 				 const char *name, size_t len, bool is_dir);
 int node_tree_make(struct pool_node *n, const char *path, size_t len,

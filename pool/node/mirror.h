@@ -30,8 +30,8 @@ struct node_member {
 /* NULL: unknown. */
 struct node_member *node_member(struct pool_node *n, uint32_t index);
 void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info);
-/* The most free bytes that any one other living store has; a fiftieth of its
- * capacity is left out, and draining ones do not count. */
+/* The largest free space of another store that is alive and not draining, less
+ * a fiftieth of its capacity. */
 uint64_t node_room_elsewhere(const struct pool_node *n);
 
 /* ---- feed.c: the master's change feed ---- */

@@ -606,9 +606,9 @@ int pool_node_read_from(struct pool_node *n, const struct node_entry *e,
  */
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
 /*
- * The local copy may be damaged: it is verified soon, but not if it was in the
- * last NODE_DOUBT_S seconds. A damaged copy is quarantined and reported to the
- * master.
+ * The local copy may be damaged: it is verified soon, unless a check began in
+ * the last NODE_DOUBT_S seconds. A damaged copy is quarantined and reported to
+ * the master.
  */
 void pool_node_doubt(struct pool_node *n, struct node_object *o);
 /* o was opened: a use for the eviction order, and for the counters of copies

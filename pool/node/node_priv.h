@@ -41,8 +41,8 @@
  * Figures that add up (tests/it/it_accounting.sh; of opens: fs/fs_priv.h):
  *
  *   look-ups = lookup_local + lookup_peer + lookup_misses
- *   fetches = fetched_copied + fetched_lent + fetched_linked, which
- *     fetch_copied, fetch_lent and fetch_linked have the times of
+ *   fetches = fetched_copied + fetched_lent + fetched_linked (their times:
+ *     fetch_copied, fetch_lent, fetch_linked)
  *   published <= publish (its count) <= published + same_content
  *   copies = objects and cached copies that are here + copies_evicted +
  *     copies_removed + copies_rewritten
@@ -105,7 +105,7 @@ struct node_asked_dir {
 	uint8_t name_len; /* 0: files in the root itself */
 	char name[POOL_NAME_MAX];
 	uint64_t last; /* part (of the window) of the last look-up */
-	uint64_t part[POOL_WINDOW_PARTS]; /* that seen[i], hits[i] are of */
+	uint64_t part[POOL_WINDOW_PARTS]; /* counted in seen[i], hits[i] */
 	uint64_t seen[POOL_WINDOW_PARTS], hits[POOL_WINDOW_PARTS];
 };
 
@@ -171,8 +171,8 @@ struct pool_node {
 	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
 	size_t nops; /* in both */
 	struct pool_hash changes; /* the SETATTRs in both, by path */
-	struct pool_quota changers; /* the changes in both but publications,
-				       counted for each user in its `dirs` */
+	struct pool_quota changers; /* each user's changes in both, counted as
+				       `dirs`; without publications */
 	uint32_t caller; /* uid set by pool_node_caller */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */

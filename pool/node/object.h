@@ -322,8 +322,8 @@ bool node_outgrew(struct pool_node *n, struct node_object *o);
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
 /* Tries to seal each candidate once, even while handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
-/* Is there a closed file whose seal is due for a retry, because the kernel or a
- * mapping refers to it? */
+/* Is a seal to be retried now, of a closed file that the kernel or a mapping
+ * referred to? */
 bool node_seals_due(const struct pool_node *n);
 void node_seal_small(struct pool_node *n);
 void node_soon(uv_timer_t *h);

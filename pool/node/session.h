@@ -59,9 +59,9 @@ bool node_inventory_slice(struct pool_node *n); /* is there more to do now? */
 const char *node_session_master(const struct pool_node *n);
 /* The version of its program; "": it does not tell, or there is none. */
 const char *node_session_program(const struct pool_node *n);
-/* How far our wall clock is ahead of the master's (negative: behind): of the
- * last heartbeats the one that shows the least, because a late one shows too
- * much. False: there is no master, or it does not tell. */
+/* How far our wall clock is ahead of the master's (negative: behind): the least
+ * that the last heartbeats show, because a late one shows too much. False:
+ * there is no master, or it does not tell. */
 bool node_session_clock(const struct pool_node *n, int64_t *ret_ms);
 /* A heartbeat: the master's wall clock, or 0. */
 void node_session_note_clock(struct pool_node *n, uint64_t wall_ms);

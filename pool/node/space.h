@@ -28,9 +28,8 @@ uint64_t node_fetch_cache(struct pool_node *n);
 /* o, a counted copy, is about to be evicted; alone: without a master. */
 void node_evicted_note(struct pool_node *n, const struct node_object *o,
 		       bool alone);
-/* Writes path (borrowed until the next call) and generation of the last copies
- * evicted without a master to list, which has room for NODE_EVICTED_SENT.
- * Returns how many. */
+/* Fills list (room: NODE_EVICTED_SENT) with the last copies evicted without a
+ * master: path (borrowed until the next call), generation. Returns how many. */
 size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list);
 void node_evicted_fini(struct pool_node *n);
 
