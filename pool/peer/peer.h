@@ -119,8 +119,8 @@ struct pool_peers_opts {
 int pool_peers_open(const struct pool_peers_opts *opts,
 		    struct pool_peers **ret_peers);
 /* Ends all fetches with -ECANCELED (their callbacks run inside) and joins the
- * movers' threads. closed(arg) runs from a later turn of the loop, when nothing
- * of this is left on it. */
+ * movers' threads. closed(arg) runs from a later turn, when the loop has no
+ * handle of this left. */
 void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 		      void *arg);
 /* Renews the connections to peers that are due (pool/tls/tls.h), without
