@@ -41,9 +41,8 @@ int fs_guard_mount_now(const char *path, uint64_t *ret_id);
  * namespaces; 0: not known. Sends no request to it. */
 uint64_t fs_guard_dev(const char *path);
 /* Is the mount with this id known to be gone? False on Linux before 6.8.
- * Touches no path: a walk to a directory where an automount is in progress
- * waits for its end, and systemd's waits for the daemon of the mount before to
- * end.
+ * Touches no path: a path walk waits for an automount in progress, and
+ * systemd's automount waits for the daemon of the previous mount to end.
  * Async-signal-safe. */
 bool fs_guard_gone(uint64_t id);
 /* umount2(2) of the mount with this id at path, never of another. 0 or -errno

@@ -14,7 +14,7 @@
  *
  *   directory, if its path exists    the same nodeid goes on: working
  *                                    directories and bound subdirectories
- *   directory, else; file            ESTALE to all but the following: the
+ *   other directory; file            ESTALE to all but the following: the
  *                                    kernel looks the path up again, once
  *     GETATTR of a file that is open the attributes of its record
  *     FLUSH, FSYNC                   EIO: what was written may be lost
@@ -53,10 +53,10 @@
 #define FS_KEPT_DEATHS 3 /* deaths during one request, which then fails */
 #define FS_ADOPT_MS 5000
 #define FS_KEPT_MS 200
-/* The kernel resolves the backing id of an open not when it is answered, but
- * when the caller runs again; if it is closed by then, the open fails with EIO.
- * So the ids of a killed daemon are closed this late, or at most twice as late
- * (they hold space of the store). */
+/* The kernel resolves the backing id of an open only when the caller runs
+ * again; if the id is closed by then, the open fails with EIO. So a killed
+ * daemon's ids are closed after this time, at most twice this time (they hold
+ * space of the store). */
 #define FS_KEPT_BACKINGS_MS 1000
 
 struct fs_kept_head {
@@ -79,7 +79,7 @@ struct fs_kept_head {
 	uint64_t root_changed; /* as in a record */
 	uint32_t root_lost;
 	uint32_t used;      /* records from this one on were never used */
-	uint32_t closing;   /* those below this one will be, at close_ms */
+	uint32_t closing;   /* backing ids below it close at close_ms */
 	uint64_t close_ms;  /* pool_now_ms(); 0: none */
 };
 

@@ -83,7 +83,7 @@ void fs_backing_close(int dev_fd, int id);
 /* Expires all dentries: each is revalidated when next used. Takes no lock,
  * unlike an invalidation. 0, or -EINVAL before Linux 6.16. */
 int fs_epoch_next(int dev_fd);
-/* Asks for the requests again that were read and have not been answered; their
+/* Makes the kernel resend requests that were read and not answered; their
  * uniques then have bit 63. 0, or -EINVAL before Linux 6.9. */
 int fs_resend(int dev_fd);
 

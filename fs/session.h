@@ -146,8 +146,7 @@ void fs_leave(struct fs *fs);
  * In this order: fs_take, after the node was taken over and while the old
  * process still has the mount; fs_guarded, which starts our guard; the old
  * process exits; pool_node_begin; fs_begin, which starts to read requests once
- * all has arrived that changed while no process was connected to the master, at
- * the latest after FS_TAKE_MS.
+ * the node has caught up with the master, at the latest after FS_TAKE_MS.
  */
 
 #define FS_TAKE_MS 1000
