@@ -124,11 +124,9 @@ struct master_sub {
 	unsigned int moved; /* times that goal was raised: MASTER_LAP_MOVES */
 	uint64_t acked;
 	/* The subscriber and its kernel have applied everything up to this. As
-	 * `acked`; but while a picture is sent, it stays what was acked before
-	 * the picture, until the picture's end is acked: the subscriber may
-	 * still show deleted names. 0 until the first ack: a subscriber that
-	 * continues at a later seq has received that much, but may not have
-	 * acked it. */
+	 * `acked`, but constant from a picture's start until its end is acked:
+	 * the subscriber may still show deleted names. 0 until the first ack: a
+	 * subscriber that continues at a later seq may not have acked that. */
 	uint64_t has;
 	uint64_t end; /* upto of the batch that ended the last picture */
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,
@@ -178,8 +176,8 @@ void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
  * all batches sent before it. (An earlier batch may end at a higher seq: a
  * picture begins at the oldest item.) */
 void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
-/* Changes that it has not acked, at most: of an item that has changed again
- * since, each counts. During a picture, those since the last one was acked. */
+/* Upper bound of the changes that it has not acked: each change of an item
+ * counts. During a picture: changes since `has`. */
 uint64_t master_sub_behind(const struct master_feed *f,
 			   const struct master_sub *s);
 

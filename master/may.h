@@ -25,8 +25,8 @@
  *              attributes. Before the master is ready, the map may still lack
  *              what other inventories bring: the session then ends once the
  *              master is ready, and the node lists its objects again
- *              (inventory.c). So what only limited nodes hold outside of their
- *              namespaces does not survive a restart of the master.
+ *              (inventory.c). So objects that only limited nodes hold, outside
+ *              of their namespaces, do not survive a restart of the master.
  *   EVICT      outside, for a copy that does not count: the answer does not
  *              tell whether there is a newer version.
  *
@@ -36,7 +36,7 @@
  * What the master cannot enforce: a holder does not know what the master has
  * ordered. It refuses a GET outside of a limited client's namespaces
  * (pool/peer/peer.h); but a limited node that knows the name and generation of
- * an object can fetch it, as it could be ordered to keep it.
+ * an object can fetch it, because it may be ordered to keep it.
  *
  * Cost: one comparison of the path for each namespace, of which there are at
  * most POOL_TLS_DIRS_MAX.

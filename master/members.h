@@ -81,9 +81,9 @@ struct master_answers {
  * After POOL_OPS_QUANTUM changes a member must therefore wait: until all mounts
  * have acked these, and then for as long again, which is time for the changes
  * of others. A message is executed as a whole; if it exceeds the quantum, the
- * wait grows in proportion. The wait ends in any case (a mount may not ack)
- * MASTER_OPS_QUANTUM_MS after the quantum began, for each POOL_OPS_QUANTUM
- * changes made in it.
+ * wait grows in proportion. A mount may not ack, so the wait is bounded:
+ * MASTER_OPS_QUANTUM_MS per POOL_OPS_QUANTUM changes, counted from the start of
+ * the quantum.
  */
 #define MASTER_OPS_QUANTUM_MS 10u
 struct master_quantum {

@@ -6,7 +6,7 @@
  * have been forgotten, the master therefore refuses such a node's copies of
  * names that the map lacks (master_owners_lost). If this applied to all names
  * at once, any user could delete or rename so many files that other users lost
- * those that only an absent node holds. So it is decided for each account, and
+ * those that only an absent node holds. So copies are refused by account, and
  * the account with the most tombstones loses its oldest first: a user who
  * deletes many files endangers only names that he is free to delete
  * (account.c).

@@ -189,8 +189,8 @@ void master_held_free(struct master_session *s);
  * the results are missing, and ops_exact is false. */
 int master_answers_join(struct master_member *mb, const Kvpool__Join *j,
 			Kvpool__Welcome *ret_welcome);
-/* The node has received a WELCOME of this master, and so sends what a former
- * one may have executed as conditional changes from now on. */
+/* The node has received a WELCOME of this master. From now on, changes that a
+ * former master may have executed come as conditional ones. */
 void master_answers_welcomed(struct master_member *mb);
 /* Do these OPS continue the sequence of executed and deferred changes? Frees
  * the results that the node has received. */
@@ -203,9 +203,9 @@ void master_answers_load(struct master_member *mb,
 			 const struct master_record *r);
 /*
  * Did this node make the change (run, ticket) before its change with ticket
- * `than` of the current run? Changes of the node's earlier runs are earlier: a
- * file that an earlier run left behind and this run publishes was written after
- * all deletions of its name by that run. False for an unknown run.
+ * `than` of the current run? Changes of the node's earlier runs are earlier: if
+ * this run publishes a file that an earlier run left, that run wrote it after
+ * all its deletions of the name. False for an unknown run.
  */
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
 			    uint64_t ticket, uint64_t than);
@@ -219,7 +219,7 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 void master_ops_run_deferred(struct master *m);
 /* Run deferred OPS of members whose next quantum has begun. */
 void master_ops_quanta(struct master *m);
-/* The member made so many changes, which the feed has to bring. */
+/* The member made this many changes, which the feed must carry. */
 void master_quantum_spend(struct master *m, struct master_member *mb,
 		       size_t changes);
 void master_deferred_free(struct master_session *s);
