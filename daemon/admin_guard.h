@@ -19,7 +19,7 @@
 	"host names, as in URLs, without ports, separated by commas"
 
 bool admin_is_loopback(const struct sockaddr *sa);
-/* Whatever the ports; all of loopback counts as one address. */
+/* Ignores ports; all of loopback counts as one address. */
 bool admin_same_address(const struct sockaddr *a, const struct sockaddr *b);
 
 /* Is list ("pool.example,kv1") a valid --admin-name? NULL is valid. */

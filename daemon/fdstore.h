@@ -6,9 +6,9 @@
  *   kvpool keep           the same in a container of its own, with the same
  *                         messages (tools/cmd_keep.c)
  *
- * kvpool keep gives what it keeps to one daemon at a time: what has been taken
- * or put through a connection belongs to that one until it ends, or another one
- * puts it. A remove through others is ignored.
+ * `kvpool keep` gives a descriptor to one daemon at a time: it belongs to the
+ * connection that took or put it, until that ends or another one puts it.
+ * Others cannot remove it.
  *
  * Both close a descriptor that reports an error, as /dev/fuse does after its
  * mount has gone, and all when no daemon comes any more.
@@ -39,10 +39,10 @@ int daemon_fdstore_socket(void);
 bool daemon_fdstore_offered(void);
 /* The descriptor that an earlier daemon had kept under this name: the caller's,
  * close-on-exec. -ENOENT: there is none; -EBUSY: a daemon that lives has it;
- * else -errno: it may be kept. Call it once for each name. */
+ * other -errno: there may be one. Call it once for each name. */
 int daemon_fdstore_take(const char *name);
-/* Has a copy of fd kept, in place of what was kept under this name. 0 or
- * -errno. (The service manager has neither for a moment.) */
+/* Stores a copy of fd under this name, in place of an earlier one. 0 or -errno.
+ * (For a moment the service manager has neither.) */
 int daemon_fdstore_put(const char *name, int fd);
 /* No-op if nothing is kept under this name. 0 or -errno. */
 int daemon_fdstore_remove(const char *name);

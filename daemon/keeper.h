@@ -31,19 +31,19 @@
  * daemon writes and the keeper only passes on. The two talk over a socketpair
  * that no other process has: nobody can connect. The keeper detects the death
  * of the daemon by the end of that connection, not by wait(2), which does not
- * return as long as a thread of the daemon is blocked in the kernel. (That of
- * the notifier may be blocked by a request that only the next daemon will
- * answer. It has a descriptor table of its own, so all other threads are dead
- * when the connection ends.)
+ * return as long as a thread of the daemon is blocked in the kernel. (The
+ * notifier's thread may be blocked by a request that only the next daemon will
+ * answer. It has its own descriptor table, so all other threads are dead when
+ * the connection ends.)
  *
  * The next daemon is a fork of the keeper, so it is the same program with the
  * same options, and INIT stays equal. On SIGUSR2 (`kvpool restart`) the daemon
- * ends without losing anything (daemon/restart.h), and the keeper first becomes
- * the program that is now installed where its own was, in the same process, by
- * execve(2) with the same arguments. It inherits the descriptors, whose numbers
- * are in KEPT_ENV. The last of them is the old program, which is executed again
- * if the new one cannot read the memfd. A daemon that takes over (--takeover)
- * has a keeper of its own; the old one ends with the old daemon.
+ * ends without losing anything (daemon/restart.h), and the keeper first
+ * executes the program now installed at its own path, by execve(2) with the
+ * same arguments. It inherits the descriptors, whose numbers are in KEPT_ENV.
+ * The last of them is the old program, which is executed again if the new one
+ * cannot read the memfd. A daemon that takes over (--takeover) has a keeper of
+ * its own; the old one ends with the old daemon.
  *
  * SIGTERM, SIGINT and SIGHUP are passed on to the daemon; if there is none, the
  * first two unmount.
@@ -66,7 +66,7 @@ struct daemon_keeper {
 	const char *socket; /* of `kvpool keep`; borrowed; NULL: none */
 	bool takeover; /* another daemon may have the mount */
 	bool stored; /* descriptors are kept elsewhere */
-	bool adopted; /* stored: what is kept is dev_fd and kept_fd */
+	bool adopted; /* stored: dev_fd and kept_fd are from there */
 	int sock;    /* to the keeper; owns; -1: there is no such process */
 	int kept_fd; /* the memfd; owns; -1: no keeper */
 	int dev_fd;  /* the mount to adopt; the mount owns it; -1: mount anew */
@@ -93,9 +93,9 @@ bool daemon_keeper_renewed(void);
 /* Gives the keeper a copy of dev_fd: from now on the mount survives this
  * daemon. 0 or -errno, logged. */
 int daemon_keeper_put(struct daemon_keeper *k, int dev_fd);
-/* Has lost(arg) called, on the loop, if the keeper is killed. Another `kvpool
- * keep` at the same path is then given the mount. No-op without a keeper. 0 or
- * -errno. */
+/* Calls lost(arg) on the loop if the keeper is killed. Another `kvpool keep` at
+ * the same path is then given the mount. No-op without a keeper. 0 or -errno.
+ */
 int daemon_keeper_watch(struct daemon_keeper *k, uv_loop_t *loop,
 			void (*lost)(void *arg), void *arg);
 /* The pid that the service manager must watch: the keeper's, or without a

@@ -6,8 +6,8 @@
  *
  * It stops reading requests, completes those in flight, waits until every
  * change is acked by the master, and exits. Nothing is lost but files that are
- * open for writing. If that takes more than RESTART_QUIET_MS, it continues, and
- * logs why.
+ * open for writing. If it cannot exit within RESTART_QUIET_MS, it continues,
+ * and logs why.
  *
  * Thread: loop.
  */

@@ -1,7 +1,7 @@
 /*
- * A daemon in a container that its successor replaces before it ends, as a
- * Kubernetes DaemonSet with maxSurge does (kvpoold --surge). Both share the
- * host's network and --run-dir.
+ * A daemon in a container whose successor starts before it ends, as with
+ * maxSurge of a Kubernetes DaemonSet (kvpoold --surge). Both share the host's
+ * network and --run-dir.
  *
  *   old container                     new container
  *   serves                            starts, takes over if a daemon runs
@@ -24,9 +24,9 @@ bool daemon_surge_is_running(const char *dir);
  * nothing of it but standard error, and ends with 0 at SIGTERM or SIGINT. Does
  * not return. */
 void daemon_surge_wait(void) __attribute__((noreturn));
-/* Is that what this process was started for? Call it first in main(). */
+/* Was this process started by daemon_surge_wait? Call it first in main(). */
 bool daemon_surge_waits(int argc, char **argv);
-/* Then this is all of main(): the exit status. */
+/* If so, this is all of main(). Returns the exit status. */
 int daemon_surge_wait_main(void);
 
 #endif
