@@ -1,6 +1,6 @@
 /*
- * What the JSON pages of nodes and of the master have in common: names as
- * text, and listings of a tree in pages.
+ * Shared by the JSON pages of nodes and of the master: names as text, and
+ * listings of a tree in pages.
  *
  * Thread: any; the caller serialises access to the tree (here: loop).
  *

@@ -5,9 +5,9 @@
  *
  * The master and every mirror have the same counts. A node refuses at once what
  * exceeds a limit. The master decides: it also refuses requests that several
- * nodes granted at the same time but that exceed a limit together. What exists
- * already (in a state, an inventory or a feed) or changes its owner is counted,
- * but never refused.
+ * nodes granted at the same time but that exceed a limit together. Existing
+ * directories and attributes (in a state, an inventory or a feed) and changes
+ * of owner are counted, but never refused.
  *
  * Root and the user of this process are privileged. There is one limit, `max`,
  * for directories and one for bytes. Each bounds
