@@ -198,10 +198,10 @@ int pool_store_reuse(struct pool_store *s, uint64_t id, uint64_t size,
 		     struct pool_file *ret_file);
 /*
  * Announce that files of this size are being written. Workers then keep some of
- * this size ready, until it has been neither announced nor taken for a minute.
- * Ready files take 2 % of the store, or up to 1/8 if 2 % is too little for one
- * file of each announced size; none is larger than 1/16 of the store. No ready
- * file is made if it would leave less than `keep_free` bytes free
+ * this size ready, until the size has been neither announced nor taken for a
+ * minute. Ready files take 2 % of the store, or up to 1/8 if 2 % is too little
+ * for one file of each announced size; none is larger than 1/16 of the store.
+ * No ready file is made if it would leave less than `keep_free` bytes free
  * (pool_store_set_keep_free).
  */
 void pool_store_announce(struct pool_store *s, uint64_t size);

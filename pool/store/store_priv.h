@@ -43,7 +43,7 @@
 #define STORE_RELEASE_MAX 64 /* releases in flight; beyond: on the loop */
 #define STORE_UNREMOVED_MAX 256 /* removals to be retried */
 /* Small evicted files: the loop unlinks this many per millisecond, a worker the
- * rest. While STORE_UNLINKS_MAX wait for it, the loop unlinks them all. */
+ * rest. While STORE_UNLINKS_MAX wait for the worker, the loop unlinks all. */
 #define STORE_UNLINKS_INLINE 8
 #define STORE_UNLINKS_MAX 1024
 
