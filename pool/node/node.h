@@ -542,9 +542,9 @@ struct node_claim {
 	 * another store has room. Once it is published, it or an older object
 	 * is moved there. */
 	bool put;
-	/* private: half of its time has passed. From then on, counted copies
-	 * may be evicted for a `transient` claim; a `put` may use the headroom
-	 * although something here can be evicted. */
+	/* private: when half of its time has passed. From then on, counted
+	 * copies may be evicted for a `transient` claim; a `put` may use the
+	 * headroom although something here can be evicted. */
 	uint64_t patient_ms;
 	void (*cb)(struct node_claim *c, int status);
 };

@@ -120,7 +120,7 @@ struct pool_node {
 	struct node_counters c;
 	struct node_asked asked[POOL_ASKED_WINDOWS];
 	uint64_t asked_seed; /* of its sketches; the master may set another */
-	/* The first is for all that find no place. */
+	/* [0] is for all directories that find no place. */
 	struct node_asked_dir asked_dirs[POOL_ASKED_DIRS];
 	uint64_t asked_cookies[POOL_ASKED_DIRS]; /* of their pool_entry */
 	unsigned int nasked_dirs; /* with the first; 0: no look-up yet */
