@@ -420,7 +420,7 @@ struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id);
 /* End of a take-over: closes the backings of inodes whose object was not handed
  * over, and frees inodes that nothing refers to. */
 void fs_inodes_settle(struct fs *fs);
-/* Keeps what a take-over has brought (fs/kept.h). */
+/* Records the inodes of a take-over for the keeper (fs/kept.h). */
 void fs_inodes_keep(struct fs *fs);
 /* For how many seconds the kernel may cache the dentry; the attributes. */
 double fs_entry_timeout(struct fs *fs, struct fs_inode *i);
@@ -449,8 +449,8 @@ void fs_kept_close(struct fs *fs);
 struct fs_init_kept fs_kept_init(const struct fs *fs);
 /* Keeps the INIT exchange of this mount. */
 void fs_kept_mounted(struct fs *fs);
-/* Record of directory i: its path, which is that of e; its lookup count; that
- * it was removed. */
+/* Record of directory i: sets its path (that of e), sets its lookup count,
+ * marks it as removed. */
 void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e);
 void fs_kept_count(struct fs *fs, const struct fs_inode *i);
 void fs_kept_dir_gone(struct fs *fs, const struct fs_inode *i);
@@ -513,7 +513,7 @@ void fs_notify_attr(struct fs *fs, struct fs_inode *i);
  * (offset -1 invalidates no pages). */
 void fs_notify_attr_now(struct fs *fs, struct fs_inode *i);
 /* Queues an invalidation of a dentry by the directory's nodeid; name_len 0: of
- * the nodeid itself. Not bounded: for what a take-over hands over. */
+ * the nodeid itself. Not bounded: for the queue of a take-over. */
 void fs_notify_queue(struct fs *fs, uint64_t nodeid, const char *name,
 		     size_t name_len);
 /* Calls cb, under the notifier's lock, for the notification that is being sent

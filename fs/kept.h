@@ -91,8 +91,8 @@ struct fs_kept_rec {
 	uint64_t nlookup; /* never less than the kernel's count */
 	uint16_t path_len; /* of a directory; 0: it is gone */
 	uint16_t is_dir;
-	uint8_t lost;    /* directory: what was closed or changed in it may
-			    have been lost; its next fsync says so */
+	uint8_t lost;    /* directory: changes in it may have been lost; its
+			    next fsync says so */
 	uint8_t written; /* file: it is open for writing */
 	uint16_t pad;
 	uint64_t changed; /* directory: number of its last change; file that is
