@@ -3,8 +3,8 @@
  * that several nodes asked for counts once, because all sketches use the seed
  * of the first report, which answers to heartbeats carry.
  *
- * A report is hostile input: its counts and its size are bounded, and what is
- * no sketch is refused. A node can still lie about its look-ups.
+ * A report is hostile input: its counts and its size are bounded, and invalid
+ * sketches are refused. A node can still lie about its look-ups.
  *
  * Thread: loop.
  */

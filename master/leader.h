@@ -16,8 +16,8 @@
  *
  * `leader` and `epoch` are written in one transaction, so epochs only grow.
  *
- * This master counts a lease from before it sent the request for it, on a clock
- * that keeps running while the process is stopped or the machine suspended. It
+ * This master counts a lease from just before its request, on a clock that
+ * keeps running while the process is stopped or the machine suspended. It
  * considers the lease over LEADER_MARGIN_MS before etcd can end it. Before
  * reading or sending a message, the master checks leader_acting.
  *

@@ -238,7 +238,7 @@ bool master_issued_find(const struct master_issued *g, const char *path,
  * not. */
 bool master_limits_admit(struct master *m,
 			 const uint8_t addr[POOL_ADDRESS_SIZE]);
-/* Is mb's id in use by a node at another address than that of s? */
+/* Is mb's id in use by a node at another address than s's? */
 bool master_limits_taken(const struct master *m,
 			 const struct master_member *mb,
 			 const struct master_session *s, uint64_t now_ms);

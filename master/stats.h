@@ -81,8 +81,8 @@ struct master_stats {
 };
 
 int master_stats_register(struct master *m, struct pool_metrics *metrics);
-/* A session subscribes to the feed, or no longer: the page has two gauges of
- * each subscriber, so at most two for each of MASTER_NODES_MAX. Without memory
+/* A session subscribes to the feed, or ceases to. The page has two gauges of
+ * each subscriber, at most two for each of MASTER_NODES_MAX. Without memory
  * they are left out. */
 void master_stats_subscribed(struct master_session *s);
 void master_stats_unsubscribed(struct master_session *s);

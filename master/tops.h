@@ -10,7 +10,7 @@
 #include "pool/model/tree.h"
 
 #define MASTER_TOPS_MAX 256u
-#define MASTER_TOP_OTHERS 0 /* number of what they share */
+#define MASTER_TOP_OTHERS 0 /* number of the shared entry */
 #define MASTER_TOP_ROOT 1   /* of the files in the root itself */
 
 struct master_top {
