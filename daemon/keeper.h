@@ -23,8 +23,8 @@
  *
  * If the keeper is killed, the daemon continues and starts a guard: from then
  * on the daemon's death ends the mount. If both are killed at once, the
- * keeper's guard aborts the FUSE connection. This third process has one end of
- * a socket pair, those two have the other: when that is closed, both are dead.
+ * keeper's guard aborts the FUSE connection. The guard has one end of a socket
+ * pair, keeper and daemon have the other: when that is closed, both are dead.
  * (The kernel would not abort if the notifier is blocked: see fs/guard.h.)
  *
  * What is kept: the descriptor of /dev/fuse, and a memfd (fs/kept.h), which the
@@ -37,13 +37,13 @@
  * the connection ends.)
  *
  * The next daemon is a fork of the keeper, so it is the same program with the
- * same options, and INIT stays equal. On SIGUSR2 (`kvpool restart`) the daemon
- * ends without losing anything (daemon/restart.h), and the keeper first
- * executes the program now installed at its own path, by execve(2) with the
- * same arguments. It inherits the descriptors, whose numbers are in KEPT_ENV.
- * The last of them is the old program, which is executed again if the new one
- * cannot read the memfd. A daemon that takes over (--takeover) has a keeper of
- * its own; the old one ends with the old daemon.
+ * same options, and the INIT exchange stays valid. On SIGUSR2 (`kvpool
+ * restart`) the daemon ends without losing anything (daemon/restart.h), and the
+ * keeper first executes the program now installed at its own path, by execve(2)
+ * with the same arguments. It inherits the descriptors, whose numbers are in
+ * KEPT_ENV. The last of them is the old program, which is executed again if the
+ * new one cannot read the memfd. A daemon that takes over (--takeover) has a
+ * keeper of its own; the old one ends with the old daemon.
  *
  * SIGTERM, SIGINT and SIGHUP are passed on to the daemon; if there is none, the
  * first two unmount.

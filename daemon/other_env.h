@@ -1,8 +1,8 @@
 /*
  * Environment variables of other stores, as manifests written for those set
- * them (KEP-74 of RoleBasedGroup). Here they have no effect. So that no node
- * silently runs without what they ask for, the start is refused, and the
- * message names the option of kvpoold that does the same.
+ * them (KEP-74 of RoleBasedGroup). Here they have no effect. The start is
+ * refused, so that no node silently runs without them; the message names the
+ * option of kvpoold that does the same.
  *
  * Thread: main, before the loop runs.
  */

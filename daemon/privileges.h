@@ -21,13 +21,13 @@ struct daemon_needs {
 	bool rdma;     /* memory beyond RLIMIT_MEMLOCK */
 	bool priority; /* a nice value down to -10 */
 	bool low_port; /* listens on a port below 1024 */
-	bool again;    /* what it keeps is also for the program that it
-			  executes in its place (keeper.h) */
+	bool again;    /* also for the program that it executes in its place
+			  (keeper.h) */
 };
 
-/* Keeps what is needed, as far as this process has it; a need that it cannot
- * meet is no error here. 0 or -errno, logged: nothing is known then, and the
- * program must end. */
+/* Keeps the needed capabilities that this process has; a missing one is no
+ * error here. 0 or -errno, logged: nothing is known then, and the program must
+ * end. */
 int daemon_privileges_keep(const struct daemon_needs *needs);
 
 /* "user 0, capabilities sys_admin, no others can be gained". Constant; ""
