@@ -395,10 +395,10 @@ ssize_t kvpool_exists_prefix(struct kvpool_ns *ns,
  * (a batch that returns a negative errno) counts nothing.
  *
  * Look-ups are the keys of exists, get_size and exists_prefix. Gets are those
- * of get_into, open and map, and are not look-ups, too; open and map count the
- * object's size as bytes got (map also if there is no address space for it).
- * Puts are those of put_from. A put that is stored, but whose KVPOOL_SYNC
- * fails, is stored.
+ * of get_into, open and map, and do not count as look-ups; open and map count
+ * the object's size as bytes got (map even if there is no address space for
+ * it). Puts are those of put_from. If only the KVPOOL_SYNC of a put fails, the
+ * put counts as stored.
  */
 struct kvpool_stats {
 	size_t struct_size;
@@ -439,9 +439,9 @@ struct kvpool_stats {
 				  -ENAMETOOLONG, -ENOTDIR */
 	uint64_t puts_failed;  /* other errors */
 	uint64_t bytes_put;    /* of puts_stored */
-	/* Further attempts inside these calls, remove, pin and unpin: another
-	 * way was taken, or the same one a moment later, because the first was
-	 * in vain. Many of them mean slow or lost peers. */
+	/* Attempts after a failed one, inside these calls and inside remove,
+	 * pin and unpin: by another way, or by the same way a moment later.
+	 * Many of them mean slow or lost peers. */
 	uint64_t retries;
 };
 

@@ -270,8 +270,8 @@ void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 		     void (*closed)(void *arg), void *arg);
 
 bool pool_node_connected(const struct pool_node *n);
-/* Is there a session, and has everything arrived that had changed when it
- * began? (True too early with a master of 0.1.) */
+/* Is there a session, and have all changes that the master had made before it
+ * been received? (With a master of 0.1 this is true too early.) */
 bool pool_node_caught_up(const struct pool_node *n);
 /* Has a complete picture of the namespace been received since the start? */
 bool pool_node_complete(const struct pool_node *n);
@@ -310,8 +310,8 @@ struct node_dirent *pool_node_parent(const struct pool_entry *e);
 void *pool_node_inode(const struct pool_entry *e);
 void pool_node_set_inode(struct pool_entry *e, void *inode);
 
-/* An engine looked up a name in dir, which may have no such name, to read its
- * file. The windows of time in the status count it. hit: dir has the name. */
+/* Counts an engine's look-up of a file that it wants to read, in the status's
+ * windows of time. hit: dir has the name. */
 void pool_node_asked(struct pool_node *n, const struct node_dirent *dir,
 		     const char *name, size_t len, bool hit);
 /* The visible entry of a name, or NULL. */

@@ -171,8 +171,8 @@ struct pool_node {
 	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
 	size_t nops; /* in both */
 	struct pool_hash changes; /* the SETATTRs in both, by path */
-	struct pool_quota changers; /* each user's changes in both, counted as
-				       `dirs`; without publications */
+	struct pool_quota changers; /* each user's changes in both lists, except
+				       publications; the count is `dirs` */
 	uint32_t caller; /* uid set by pool_node_caller */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */
@@ -225,14 +225,16 @@ struct pool_node {
 	/* member.c, feed.c */
 	struct node_member *members; /* NODE_NODES_MAX of them, sparse */
 	unsigned int nmembers;	     /* highest index + 1 */
-	uint8_t sweep;		     /* picture's number: mark of its names */
+	uint8_t sweep;		     /* number of the picture; its names are
+					marked with it */
 	uint8_t stage;		     /* number of the session or picture; never
 					0 (feed.c) */
 	uint64_t welcome_seq;	     /* of the last change before WELCOME */
 	bool feed_begun;	     /* a FEED was received since WELCOME */
-	bool feed_skipped; /* a feed entry was skipped, because its name or a
-			      parent is of the other kind here; the whole
-			      picture is requested again at resync_ms */
+	bool feed_skipped; /* a feed entry was skipped: here its name is a
+			      directory instead of a file, or the reverse,
+			      or a parent is a file. The whole picture is
+			      requested again at resync_ms */
 	uint64_t resync_ms, resync_wait_ms;
 	bool in_picture;	     /* a picture is being received, or must be
 					requested again */

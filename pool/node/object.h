@@ -31,7 +31,7 @@ struct node_object {
 	uint16_t lent;	   /* descriptors lent to peers */
 	uint16_t lender;   /* borrowed: index of the node that lent it */
 	uint8_t state;	   /* enum node_state */
-	/* GETs that peers have begun for this copy; stays at 2 */
+	/* GETs that peers have begun for this copy; counts no further than 2 */
 	uint8_t gets;
 	uint8_t given;	   /* a descriptor was given away: its pages may be in
 			      pipes and sockets (splice, sendfile), so they must
@@ -165,8 +165,8 @@ struct node_writer {
 	uint32_t by; /* 1 + uid of the renaming user; 0: none, unknown */
 };
 
-/* pool_now_ms() in four bytes, never 0. Ages up to 49 days are right; the
- * callers compare with some seconds. */
+/* pool_now_ms() in four bytes, never 0. Ages of up to 49 days are exact;
+ * callers compare them with limits of a few seconds. */
 static inline uint32_t node_stamp(uint64_t now_ms)
 {
 	return (uint32_t)now_ms ? (uint32_t)now_ms : UINT32_MAX;
@@ -256,10 +256,11 @@ const struct node_content *node_base(const struct node_object *o);
 /* May it be published once its last writer has closed? */
 bool node_publishable(const struct node_object *o);
 /*
- * Might node_try_seal with `force` seal it now? Not while it has daemon-served
- * or passthrough handles, because the kernel may be about to open the file for
- * one. With handles of neither mode (pins of the mount) it might: a lease then
- * proves that nobody writes.
+ * Should node_try_seal with `force` try to seal it now? Yes if it has no open
+ * handles, or only ones without a data mode (pins of the mount): the seal takes
+ * a lease, which fails if anybody writes. No if it has a daemon-served or
+ * passthrough handle: the lease may succeed, and the kernel open the file for
+ * that handle afterwards.
  */
 bool node_is_candidate(const struct node_object *o);
 /* Updates n->candidates. Call it after a change that node_is_candidate depends
@@ -322,8 +323,8 @@ bool node_outgrew(struct pool_node *n, struct node_object *o);
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
 /* Tries to seal each candidate once, even while handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
-/* Is a seal to be retried now, of a closed file that the kernel or a mapping
- * referred to? */
+/* Is a retry due for a closed file whose seal failed because the kernel or a
+ * mapping still used the file? */
 bool node_seals_due(const struct pool_node *n);
 void node_seal_small(struct pool_node *n);
 void node_soon(uv_timer_t *h);

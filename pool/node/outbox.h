@@ -39,8 +39,8 @@ struct node_before {
 	unsigned int n;
 	struct node_content list[NODE_BEFORE_MAX];
 };
-/* Storage that a message borrows: a node_before in the message's form, and one
- * more content, from which the change was made. */
+/* The contents of a node_before as protobuf messages, and the content that the
+ * change was made from. A message borrows this storage. */
 struct node_before_pb {
 	Kvpool__Content *list[NODE_BEFORE_MAX + 1];
 	Kvpool__Content content[NODE_BEFORE_MAX + 1];

@@ -19,12 +19,12 @@ enum node_session_state {
 };
 
 /* How far our wall clock was ahead of the master's when its last heartbeats
- * came: the time that these took is included. */
+ * arrived, their time on the way included. */
 #define NODE_CLOCKS 8
 #define NODE_CLOCK_MAX_MS (1ll << 42) /* 139 years; fits in ns, too */
 struct node_clocks {
 	int64_t ahead_ms[NODE_CLOCKS];
-	unsigned int n; /* heartbeats that told it */
+	unsigned int n; /* heartbeats that contained the master's time */
 };
 
 struct node_session {
