@@ -1,7 +1,7 @@
 /*
  * What the mounts of the pool asked for: reports of the nodes, merged. A name
- * that several nodes asked for counts once, because all sketches use the seed
- * of the first report, which answers to heartbeats carry.
+ * that several nodes asked for counts once, because all sketches use one seed:
+ * that of the first report, which the master sends to all nodes in heartbeats.
  *
  * A report is hostile input: its counts and its size are bounded, and invalid
  * sketches are refused. A node can still lie about its look-ups.

@@ -126,7 +126,8 @@ struct master_sub {
 	/* The subscriber and its kernel have applied everything up to this. As
 	 * `acked`, but constant from a picture's start until its end is acked:
 	 * the subscriber may still show deleted names. 0 until the first ack: a
-	 * subscriber that continues at a later seq may not have acked that. */
+	 * subscriber that resumes at a seq has received up to it, but perhaps
+	 * not acked it. */
 	uint64_t has;
 	uint64_t end; /* upto of the batch that ended the last picture */
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,

@@ -4,9 +4,9 @@
  * A tombstone that is forgotten to bound memory may still be needed: a node
  * that was away when the name was deleted could bring it back. Once tombstones
  * have been forgotten, the master therefore refuses such a node's copies of
- * names that the map lacks (master_owners_lost). If this applied to all names
- * at once, any user could delete or rename so many files that other users lost
- * those that only an absent node holds. So copies are refused by account, and
+ * names that the map lacks (master_owners_lost). If it refused copies of all
+ * names, one user could delete so many files that the files of other users were
+ * lost if only an absent node holds them. So copies are refused by account, and
  * the account with the most tombstones loses its oldest first: a user who
  * deletes many files endangers only names that he is free to delete
  * (account.c).

@@ -203,9 +203,9 @@ void master_answers_load(struct master_member *mb,
 			 const struct master_record *r);
 /*
  * Did this node make the change (run, ticket) before its change with ticket
- * `than` of the current run? Changes of the node's earlier runs are earlier: if
- * this run publishes a file that an earlier run left, that run wrote it after
- * all its deletions of the name. False for an unknown run.
+ * `than` of the current run? All changes of its earlier runs count as earlier,
+ * even if the current run publishes a file that an earlier run left: that run
+ * had deleted the name before it wrote the file. False for an unknown run.
  */
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
 			    uint64_t ticket, uint64_t than);

@@ -58,8 +58,8 @@ enum master_record_type {
 				   mode        account.kind
 				   attr_gen    account.id; of MASTER_BY_OWNER:
 					       id + 1, or 0 if id is uid */
-	MASTER_REC_LOST,      /* account: it had a tombstone of the time u64 (ns
-				 since 1970) that was forgotten */
+	MASTER_REC_LOST,      /* account: a tombstone of it was forgotten; u64:
+				 the tombstone's time (ns since 1970) */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */
 };
 
