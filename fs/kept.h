@@ -12,8 +12,9 @@
  * its number in their upper 32 bits, so no number is ever used for two files.
  * What the next daemon does with those of earlier incarnations:
  *
- *   directory, if its path exists    the same nodeid goes on: working
- *                                    directories and bound subdirectories
+ *   directory, if its path exists    the nodeid stays valid, so working
+ *                                    directories and bind mounts of
+ *                                    subdirectories still work
  *   other directory; file            ESTALE to all but the following: the
  *                                    kernel looks the path up again, once
  *     GETATTR of a file that is open the attributes of its record

@@ -105,7 +105,7 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs);
 int fs_adopt(const struct fs_opts *opts, struct fs **ret_fs);
 /* The descriptor of /dev/fuse. Borrowed. */
 int fs_device(const struct fs *fs);
-/* The keeper has gone, or lets go: from now on a guard watches. */
+/* The keeper has ended or gives the mount up: starts a guard in its place. */
 void fs_unkept(struct fs *fs);
 /*
  * Answers the requests that the kernel has queued, unmounts (lazily, so an open
@@ -131,8 +131,9 @@ void fs_resume(struct fs *fs);
 /* What is in flight and cannot be handed over, as text for the log; NULL:
  * nothing. It ends by itself: ask again. */
 const char *fs_busy(struct fs *fs);
-/* With a keeper: if all that was made or changed through the mount survives
- * this process, records that, so that no fsync after it fails. */
+/* With a keeper: if everything that was made or changed through the mount
+ * survives this process, records that. Without this record, the next daemon
+ * fails an fsync of each changed directory. */
 void fs_keep_now(struct fs *fs);
 /* Writes nodeids, handles and the /dev/fuse descriptor into h. Errors: h->err.
  */
