@@ -10,8 +10,8 @@
  * connection that took or put it, until that ends or another one puts it.
  * Others cannot remove it.
  *
- * Both close a descriptor that reports an error, as /dev/fuse does after its
- * mount has gone, and all when no daemon comes any more.
+ * Both close a descriptor that reports an error, as /dev/fuse does once its
+ * mount is gone, and all descriptors if no further daemon takes them.
  *
  * Thread: main.
  */
@@ -23,13 +23,13 @@
 #define FDSTORE_NAME_MAX 63 /* bytes of a name */
 #define FDSTORE_PUT "FDSTORE=1\nFDNAME="
 #define FDSTORE_REMOVE "FDSTOREREMOVE=1\nFDNAME="
-#define FDSTORE_TAKE "FDTAKE=1\nFDNAME=" /* kvpool keep only; its answer has
+#define FDSTORE_TAKE "FDTAKE=1\nFDNAME=" /* kvpool keep only; the answer has
 					     the descriptor, or none */
-#define FDSTORE_BUSY "BUSY=1" /* or is this: another connection has it */
+#define FDSTORE_BUSY "BUSY=1" /* answer to FDTAKE: another connection has it */
 
-/* Connects to the socket of `kvpool keep`, which may begin within wait_ms. From
- * now on that is the store, in place of one that has ended. 0 or -errno;
- * -EPERM: neither this user nor root listens there. */
+/* Connects to the socket of `kvpool keep`; waits up to wait_ms for it to
+ * listen. It is the store from now on, and replaces one that has ended. 0 or
+ * -errno; -EPERM: the listener is neither this user's nor root's. */
 int daemon_fdstore_connect(const char *path, int wait_ms);
 /* Its connection, to learn of its end; -1: there is none. Borrowed, always the
  * same descriptor. */

@@ -1,7 +1,7 @@
 /*
  * The keeper: a process that outlives the daemon and keeps its mount
- * (`kvpoold --keeper`). Containers that have bound the mount (rprivate) would
- * never see another one that replaces it.
+ * (`kvpoold --keeper`). A container with an rprivate bind mount of it would
+ * never see a new mount in its place.
  *
  *   keeper                               daemon
  *   forks, before there are threads ---> starts, mounts
@@ -50,8 +50,9 @@
  *
  * The two descriptors may be kept elsewhere instead (daemon/fdstore.h): by the
  * service manager, or by `kvpool keep` in another container. Then there is no
- * keeper. What started the daemon starts the next one, and a guard of the
- * daemon's own (fs/guard.h) aborts the connection if none serves in time.
+ * keeper process: the next daemon is started by whatever started this one, and
+ * the daemon's own guard (fs/guard.h) aborts the connection if none serves in
+ * time.
  *
  * Thread: main.
  */
@@ -87,8 +88,8 @@ struct daemon_keeper {
  * -errno, logged: there is no daemon.
  */
 int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k);
-/* Is this the program that a keeper has become? Then it must not go into the
- * background, and daemon_keeper_start goes on as that keeper. */
+/* Did a keeper execute this program in its place (SIGUSR2)? Then it must not go
+ * into the background, and daemon_keeper_start continues as that keeper. */
 bool daemon_keeper_renewed(void);
 /* Gives the keeper a copy of dev_fd: from now on the mount survives this
  * daemon. 0 or -errno, logged. */

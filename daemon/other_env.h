@@ -1,8 +1,8 @@
 /*
- * Environment variables of other stores, as manifests written for those set
- * them (KEP-74 of RoleBasedGroup). Here they have no effect. The start is
- * refused, so that no node silently runs without them; the message names the
- * option of kvpoold that does the same.
+ * Environment variables of other stores, which are set in manifests written for
+ * those stores (KEP-74 of RoleBasedGroup). kvpoold does not use them. If one is
+ * set, it refuses to start instead of running without that setting; the message
+ * names its own option for the same setting.
  *
  * Thread: main, before the loop runs.
  */
@@ -23,7 +23,7 @@ extern const struct daemon_other_env daemon_other_env[];
 
 /*
  * Call it after opts were parsed. A variable whose option is given as well is
- * ignored, and so is one that is empty or 0 (sizes: nothing is asked for).
+ * ignored, and so is one that is empty or 0 (a size of 0 requests nothing).
  * 0, also if a variable without an option was reported; -EINVAL (printed to
  * err: all variables that need another name).
  */

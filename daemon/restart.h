@@ -1,8 +1,8 @@
 /*
  * A daemon ends and leaves its mount to the next one, which its keeper starts
- * (daemon/keeper.h): on SIGUSR2 of the keeper, for `kvpool restart` where no
- * take-over is possible. (If the service manager is the keeper: on SIGUSR2 of
- * the daemon.)
+ * (daemon/keeper.h). `kvpool restart` uses this where no take-over is possible:
+ * it sends SIGUSR2 to the keeper, which sends it on to the daemon (or, if the
+ * service manager is the keeper, to the daemon directly).
  *
  * It stops reading requests, completes those in flight, waits until every
  * change is acked by the master, and exits. Nothing is lost but files that are
