@@ -30,7 +30,7 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Of this thread: what others do on the machine is not in it. */
+/* CPU time of this thread, without that of others on the machine. */
 static inline uint64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -61,7 +61,7 @@ static inline void must(const char *what, int64_t r)
 	exit(1);
 }
 
-/* As block hashes look: the same number is the same key. */
+/* Writes a key that looks like a block hash; equal numbers give equal keys. */
 static inline void name(char *buf, uint64_t i)
 {
 	uint64_t x = i * 0x9e3779b97f4a7c15ull;
@@ -85,7 +85,8 @@ static inline struct kvpool_key *make_keys(uint64_t from, size_t n)
 	return keys;
 }
 
-/* A line of the table: what, how much, beside what it is compared to, the aim. */
+/* Prints a line of the table: what was measured, the figures (fmt), the aim,
+ * and whether it was met (good). aim "": there is none. */
 static inline void line(const char *what, bool good, const char *aim,
 			const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

@@ -2,28 +2,29 @@
  * chaos --mounts DIR[,DIR...] [--seed N] [--threads N] [--call-ms N]
  *       [--fsync-ms N]
  *
- * Works until told otherwise, and is told on stdin, line by line (each answered
- * with "ok" on stdout), by whoever breaks things; N counts mounts from 0:
+ * Runs operations until "end". The script that injects faults sends commands on
+ * stdin, one a line; each is answered with "ok" on stdout. N: a mount, from 0.
  *
- *   down N   its daemon is about to be killed, or ended
- *   stop N   or stopped; cont N: it is not any more
- *   cut N    it may not hear of changes from now on
- *   sync N   fsync a directory of it ("no": that failed)
- *   up N     it serves and has heard of all
- *   loose    more than one store may be away at a time, or slow to answer
- *   tight    at most one is
- *   full     what is put may find no room; roomy: it does again
+ *   down N   its daemon is about to be killed or ended
+ *   stop N   its daemon is about to be stopped (SIGSTOP); cont N: it runs again
+ *   cut N    it may miss changes from now on
+ *   sync N   fsync a directory of it; the answer is "no" if that fails
+ *   up N     it serves, and has received all changes
+ *   loose    several stores may be away or slow at the same time
+ *   tight    at most one store is
+ *   full     puts may find no space; roomy: they do again
  *   lossy all|shared
- *            copies were damaged; shared: there was no room: what is there now
- *            may get lost, of all, or of those that are not kept
+ *            the present objects may be lost. all: copies were damaged; shared:
+ *            the stores were full, which spares the keys that are `kept`
  *   evicted PATH
- *            a node says that it has evicted this one's last copy
- *   plant    lose a name that must be there, and say which on stderr: whole must
- *            find that
- *   whole    all is whole again: check what must hold then, while nobody works
- *   end      the same, and report
+ *            a node has reported that it evicted the last copy of this path
+ *   plant    lose a name that must exist, and print it to stderr: the next
+ *            "whole" must detect that
+ *   whole    all faults have been repaired: make the final checks, without an
+ *            operation in progress
+ *   end      the same, and print the report
  *
- * Exit status: 0, 1 after a violation, 2 wrongly called.
+ * Exit status: 0; 1 after a violation; 2 for wrong usage.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -57,8 +58,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* An operation that never ends cannot say so itself. Nor is a call that takes
- * long, with nobody else there, to look like a machine that stands still. */
+/* Reports operations that never end. It also reads the clock all the time, so
+ * that one long call does not look like a stall of the machine. */
 static void *watch(void *arg)
 {
 	(void)arg;
@@ -185,7 +186,7 @@ static bool check_whole(void)
 	return true;
 }
 
-/* Behind the model's back. */
+/* Removes a file without a record in the model. */
 static bool plant_loss(void)
 {
 	char path[CHAOS_PATH];
@@ -210,7 +211,7 @@ static bool set_full(void)
 	return true;
 }
 
-/* One order; false: it is "end", or makes no sense. */
+/* Executes a command. False: it is "end", or not valid. */
 static bool obey(const char *line)
 {
 	char what[8], which[96];
@@ -237,9 +238,10 @@ static bool obey(const char *line)
 	return words == 2 && set_mount(what, which);
 }
 
-/* So that the one who breaks things does not wait for ours, nor we for his. After a
- * death of the mount's daemon that is an fsync of each directory: the first one may
- * say that the daemon has lost something there. */
+/* Executes "sync", which the script uses instead of an fsync of its own,
+ * because the kernel would make the two wait for each other. After a death of
+ * the mount's daemon, syncs each directory: the first fsync of each may report
+ * that the daemon lost something there. */
 static bool sync_one(const char *line, const char **ret_answer)
 {
 	static uint32_t synced_deaths[CHAOS_MOUNTS_MAX];

@@ -1,16 +1,16 @@
 /*
  * Chaos: many threads change and read names through several mounts of one pool
- * while somebody else breaks its daemons, its network and its disks, and every
- * single read is judged.
+ * while a script injects faults into its daemons, its network and its files,
+ * and every single read is judged.
  *
  *   chaos_model.c  what each name may hold: versions, and the verdict on a read
- *   chaos_ops.c    the operations, each with its own idea of what is an error
- *   chaos_final.c  what must hold once everything is whole again
- *   chaos_clock.c  whether time passed, and a mount was all right meanwhile
- *   chaos.c        threads, orders from the one who breaks things, the report
+ *   chaos_ops.c    the operations, and which errors each may return
+ *   chaos_final.c  the checks after all faults have been repaired
+ *   chaos_clock.c  time without stalls of the machine; the state of mounts
+ *   chaos.c        threads, commands of the script, the report
  *
- * A version's bytes are a function of its id, and begin with that id, so that
- * a short, torn, mixed or old file is told from a right one by reading it.
+ * A version's bytes are a function of its id, and begin with that id, so a
+ * reader detects a short, torn, mixed or outdated file.
  *
  * Thread: any, unless said otherwise.
  */
@@ -36,7 +36,7 @@ struct chaos_dir {
 	const char *name, *rules[2][2]; /* attributes set on it */
 	unsigned int keys;
 	unsigned int size_shift; /* files have at most 4 MiB >> this */
-	bool kept; /* noevict and replicated: what was safe once is never lost */
+	bool kept; /* noevict and replicated: a safe version is never lost */
 	unsigned int replicas;
 };
 #define CHAOS_DIRS 3
@@ -46,8 +46,8 @@ extern const struct chaos_dir chaos_dirs[]; /* name NULL: the end */
 
 enum chaos_mount_state {
 	CHAOS_UP,
-	CHAOS_CUT,  /* may not hear of changes: old is right, wrong is not */
-	CHAOS_DOWN, /* its daemon is gone: any error is right, wrong is not */
+	CHAOS_CUT,  /* misses changes: may show old versions, no wrong bytes */
+	CHAOS_DOWN, /* its daemon is dead: any error, but no wrong bytes */
 };
 
 struct chaos_mount {
@@ -60,16 +60,16 @@ struct chaos_mount {
 	_Atomic uint32_t syncs[CHAOS_DIRS];
 };
 
-/* How a mount was when an operation began. */
+/* The state of a mount when an operation began. */
 struct chaos_mark {
 	const struct chaos_mount *mount;
 	int state;
 	uint32_t changes, deaths, stills;
 };
 struct chaos_mark chaos_mark_take(const struct chaos_mount *m);
-/* Nothing was wrong with it from then until now. */
+/* Was it UP then, and has its state not changed since? */
 bool chaos_mark_clean(const struct chaos_mark *mark);
-/* One daemon has served it from then until now, on a machine that runs. */
+/* Has one daemon served it since then, without a stall of the machine? */
 bool chaos_mark_served(const struct chaos_mark *mark);
 
 /* ---- versions ---- */
@@ -77,12 +77,14 @@ bool chaos_mark_served(const struct chaos_mark *mark);
 struct chaos_version {
 	uint64_t id;  /* of the content; 0: the name is gone */
 	bool aborted; /* was never published: must never be seen elsewhere */
-	bool loose;   /* not acknowledged when another mount made the next: the
-			 master may have heard of them the other way round */
-	bool settled; /* its mount's master has heard of it, if ever it will */
-	int mount;    /* that made it; -1: all know it */
-	int any_of;   /* >= 0: renamed while it was unclear what that key held */
-	bool moved;   /* by a rename, from the key before */
+	bool loose;   /* not acknowledged when another mount made the next one:
+			 the master may have received the two in reverse
+			 order */
+	bool settled; /* the master has received it, or never will */
+	int mount;    /* that made it; -1: all mounts have received it */
+	int any_of;   /* >= 0: made by renaming that key, of uncertain content:
+			 any content is right */
+	bool moved;   /* made by renaming the previous key */
 };
 
 struct chaos_event {
@@ -101,11 +103,13 @@ struct chaos_key {
 
 	pthread_mutex_t lock; /* what follows */
 	uint32_t last;	 /* version begun last; 0: the name never existed */
-	uint32_t floor;	 /* acknowledged: what is read from now on is not older */
+	uint32_t floor;	 /* acknowledged last: reads must not return an older
+			    one */
 	uint32_t safe;	 /* version that was seen on enough stores; 0: none */
-	uint32_t lossy;	 /* this one, and those before, may be lost */
-	/* Files written in place are seen growing through their own mount. */
-	uint32_t growing[CHAOS_MOUNTS_MAX]; /* odd while one is */
+	uint32_t lossy;	 /* versions up to this one may be lost */
+	/* A file written in place is visible on its own mount while it grows.
+	 * Odd while one is being written. */
+	uint32_t growing[CHAOS_MOUNTS_MAX];
 	struct chaos_version ring[CHAOS_VERSIONS];
 	struct chaos_event history[CHAOS_HISTORY];
 	unsigned int events;
@@ -119,18 +123,19 @@ struct chaos {
 	struct chaos_mount mounts[CHAOS_MOUNTS_MAX];
 	struct chaos_key *keys;
 	_Atomic bool stop, failed;
-	/* One store at a time is away at most: what is on two is found. Its
-	 * changes are counted. */
+	/* At most one store is away at a time, so an object on two stores must
+	 * be found; and how often this has changed. */
 	_Atomic bool tight;
 	_Atomic uint32_t tight_changes;
 	_Atomic uint32_t fulls; /* odd while nothing can be evicted for a put */
-	/* Held for each operation, or to look at all while there is none. */
+	/* Read-locked by each operation; write-locked to run code without any
+	 * operation in progress. */
 	pthread_rwlock_t turn;
 };
 extern struct chaos chaos;
 
-/* The one who finds the first violation prints it, with the key's history;
- * all stop then. key may be NULL. */
+/* Prints the first violation, with the key's history, and stops all threads.
+ * Later calls do nothing. key may be NULL. */
 void chaos_fail(struct chaos_key *key, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
@@ -139,14 +144,15 @@ int chaos_model_init(void); /* 0 or -ENOMEM */
 uint64_t chaos_random(uint64_t *state);
 
 /*
- * Time as this machine's programs have it: when nobody here has run for longer
- * than this, the machine stood still, which is not the pool's doing. Beyond this
- * it is not counted, and every mount counts as cut off (its daemon's deadlines
- * are over, all at once) until it is told to be up.
+ * Time without stalls of the machine. If no thread of this program has run for
+ * longer than CHAOS_STILL_MS, the machine stalled, which is no fault of the
+ * pool. The time beyond CHAOS_STILL_MS is then not counted, and every mount
+ * that is UP becomes CUT, because all deadlines of its daemon may have expired
+ * at once, until the script reports it as up again.
  */
 #define CHAOS_STILL_MS 1000
 uint64_t chaos_now_ms(void);
-/* How often the machine stood still, and for how many ms in all. */
+/* The number of stalls; *ret_ms: the time that was not counted, in all. */
 uint32_t chaos_stills(uint64_t *ret_ms);
 
 /* The length of the content of this id, and its bytes. */
@@ -155,37 +161,42 @@ void chaos_fill(uint64_t id, uint8_t *buf);
 
 /* Under key->writer: a new version; gone: the name is being removed. */
 uint32_t chaos_version_begin(struct chaos_key *key, int mount, bool gone);
-/* The same, but the content is what another key holds. */
+/* The same, for a rename of `from`. certain: the content is the acknowledged
+ * one of `from`; otherwise it may be any. */
 uint32_t chaos_version_move(struct chaos_key *key, int mount,
 			    const struct chaos_key *from, bool certain);
-/* A mount, other than this one, that made a version which nobody has
- * acknowledged or settled; -1: there is none. */
+/* Another mount that made a version after the acknowledged one that is not
+ * settled; -1: there is none. */
 int chaos_version_unsettled(struct chaos_key *key, int mount);
-/* What that mount has made may not overtake what comes from now on. */
+/* Marks the mount's versions after the acknowledged one as settled: the master
+ * cannot receive them after versions that are made from now on. */
 void chaos_version_settle(struct chaos_key *key, int mount);
-/* All of these stay possible. */
+/* Marks all versions after the acknowledged one as loose: the name may end up
+ * with any of them. */
 void chaos_version_loosen(struct chaos_key *key);
 uint64_t chaos_version_id(struct chaos_key *key, uint32_t version);
 void chaos_version_abort(struct chaos_key *key, uint32_t version);
 void chaos_version_ack(struct chaos_key *key, uint32_t version);
-/* Has this mount made what is acknowledged, and all that the master may have
- * after that, or do all know it? What is loose stays possible anyway. */
+/* Has this mount made, or have all mounts received, the acknowledged version
+ * and all later ones? Later ones that are aborted or loose do not count. */
 bool chaos_version_known(struct chaos_key *key, int mount);
-/* Has nothing been done to the name since this version, not 0? */
+/* Is this version (not 0) the newest, apart from aborted ones? */
 bool chaos_newest(struct chaos_key *key, uint32_t version);
-/* Is the acknowledged version what the name holds, and can it be no other? */
+/* Is the acknowledged version the only one that the name may hold? */
 bool chaos_certain(struct chaos_key *key);
-/* All is whole and nobody changes anything: this is what the name holds (0:
- * nothing), and everything before is past. */
+/* Call it when all faults have been repaired, without an operation in progress:
+ * the name holds this content (0: it does not exist), and from now on no
+ * earlier version is right. */
 void chaos_version_rebase(struct chaos_key *key, uint64_t id);
-/* Whatever the name holds now may be lost from here on. */
+/* All versions of the name made so far may be lost from now on. */
 void chaos_lossy(struct chaos_key *key);
-/* The same of this path, or of the key whose temporary it is, and of what has
- * been renamed from there since all was whole: who was cut off knows it by its
- * former name. A path that is no key's says nothing. */
+/* The same for the key of this path (or of this temporary file's path), and for
+ * the keys to which its file was renamed since the last rebase: a node that was
+ * cut off reports the file by its former name. No-op if no key has the path. */
 void chaos_lossy_path(const char *path);
-/* The newest version, if it was acknowledged, is nothing else, and nothing has
- * happened that it may be lost by; else 0. */
+/* The version that the name must hold: the acknowledged one, if it is the only
+ * one possible (chaos_certain), is no removal, and cannot be lost (`lossy`).
+ * Else 0. */
 uint32_t chaos_owed(struct chaos_key *key);
 void chaos_growing(struct chaos_key *key, int mount);
 void chaos_note(struct chaos_key *key, int mount, uint32_t version,
@@ -207,7 +218,7 @@ void chaos_judge(struct chaos_key *key, const struct chaos_view *view,
 /* The name was not there. */
 void chaos_judge_missing(struct chaos_key *key, const struct chaos_view *view,
 			 const char *how);
-/* The name was there (or listed) without anybody reading it. */
+/* The name was found, or listed; its content was not read. */
 void chaos_judge_present(struct chaos_key *key, const struct chaos_view *view,
 			 const char *how);
 
@@ -224,7 +235,7 @@ enum chaos_op {
 	OP_ACCESS,
 	OP_READDIR,
 	OP_SETTLE, /* has the key all its copies? */
-	OP_FSYNC,  /* timed apart: what of the above waits for it */
+	OP_FSYNC,  /* of a directory, by one of the above; timed separately */
 	OP_COUNT,
 };
 
@@ -237,23 +248,22 @@ struct chaos_worker {
 	_Atomic int busy_with;
 };
 
-/* One operation, chosen and judged. */
+/* Chooses, executes and judges one operation. */
 void chaos_op_run(struct chaos_worker *w);
 /* Counts, latencies and errors so far, to stderr. */
 void chaos_ops_report(void);
 uint64_t chaos_ops_verified(void);
-/* Reads a whole file. Its length, or -errno; *ret_opened as soon as the open
- * was a success. */
+/* Reads a whole file. Its length, or -errno; *ret_opened: was it opened? */
 long chaos_read(const char *path, uint8_t *buf, bool *ret_opened);
 void chaos_path(char path[CHAOS_PATH], int mount, const struct chaos_key *key);
 int chaos_fsync_dir(int mount, const struct chaos_dir *dir);
 
-/* ---- after healing ---- */
+/* ---- after all faults have been repaired ---- */
 
-/* Everything that was made is acknowledged, all mounts agree, nothing owed is
- * lost, all copies are there: within `limit_s`; and that is what names hold from
- * then on. No operation is under way. Violations go to chaos_fail. Returns how
- * many names were owed. */
+/* Call it without an operation in progress. Within limit_s all changes must be
+ * acknowledged, all mounts agree, all owed versions (chaos_owed) be found, and
+ * all copies exist; then every key is rebased to what its name holds. Otherwise
+ * calls chaos_fail. Returns the number of owed names. */
 unsigned int chaos_whole(unsigned int limit_s);
 
 #endif

@@ -84,8 +84,9 @@ void chaos_path(char path[CHAOS_PATH], int mount, const struct chaos_key *key)
 /* ---- what may go wrong ---- */
 
 /*
- * An operation that changes something failed: only for want of room, or because
- * its daemon died meanwhile. True if it is certain that it did nothing.
+ * An operation that changes something has failed, which is right only if there
+ * was no space or its daemon died meanwhile. True: it has certainly changed
+ * nothing.
  */
 static bool refused(struct chaos_key *key, const struct chaos_mark *mark,
 		    const char *what, int err)
@@ -100,18 +101,19 @@ static bool refused(struct chaos_key *key, const struct chaos_mark *mark,
 }
 
 /*
- * Each call has a deadline of its own, and the worst of an operation's is judged:
- *   7 s      an open that waits for others has 2 s, and some for 4 MiB; the kernel
- *            may ask twice, as the name has changed; the rest is for a loaded
- *            machine (call_ms)
- *   12 s     an fsync of a directory: 10 s, and the same (fsync_ms)
- *   +fsync   what is called in a directory that is synced meanwhile: the kernel
- *            lets nobody in
- *   +10 s    a put, that waits for room: nothing can be evicted, or nobody can
- *            be asked whether a last copy may be
+ * The limits of one system call; that call of an operation which exceeds its
+ * limit most is judged:
+ *   7 s      (call_ms) an open waits up to 2 s for other nodes, and longer for
+ *            large files; the kernel may send it twice if the name has changed;
+ *            the rest allows for a loaded machine
+ *   12 s     (fsync_ms) an fsync of a directory: 10 s, and the same allowance
+ *   +fsync   a call in a directory that is being synced: the kernel has locked
+ *            the directory
+ *   +10 s    a put that waits for space: nothing can be evicted, or there is no
+ *            master to permit the eviction of a last copy
  *   +7 s     its own daemon is stopped meanwhile, for no longer than that
- * Who queues for an fsync of a directory, of which the kernel lets in one at a
- * time, is not held up by the pool.
+ * The kernel executes one fsync of a directory at a time. The time that a
+ * thread waits for its turn is not counted.
  */
 #define ROOM_MS 10000
 #define ASLEEP_MS 7000
@@ -127,8 +129,8 @@ struct lap {
 	uint64_t begin_ms;
 };
 static _Thread_local struct lap lap_now;
-/* Of the operation: the longest call, and the most that one took beyond what it
- * may. */
+/* Of the operation: the longest call, and the most by which a call exceeded its
+ * limit. */
 static _Thread_local uint64_t longest_ms, beyond_ms;
 
 static bool during(uint32_t then, uint32_t now)
@@ -136,8 +138,7 @@ static bool during(uint32_t then, uint32_t now)
 	return then % 2 || then != now;
 }
 
-/* A call begins after this one, or whatever else is not to be timed. (No
- * operation is under way where mount is NULL.) */
+/* Timing of a call begins now. No-op outside of an operation (mount NULL). */
 static void lap_begin(void)
 {
 	struct lap *l = &lap_now;
@@ -157,7 +158,7 @@ static uint64_t limit_of(const struct lap *l, uint64_t limit_ms)
 	       (during(l->sleeps, l->mount->sleeps) ? ASLEEP_MS : 0);
 }
 
-/* One has ended, and perhaps another one begins. */
+/* A call has ended; the next one, if any, begins. */
 static void lap(void)
 {
 	struct lap *l = &lap_now;
@@ -227,13 +228,14 @@ int chaos_fsync_dir(int mount, const struct chaos_dir *dir)
 }
 
 /*
- * Makes the version known; acknowledged if one daemon did all of it. And a mount
- * replaces or removes what it has seen. What was made through one that is or has
- * just been out of reach is overtaken by what it had not heard of:
- *   A is cut off; B puts v1, its fsync ends well; A, to which the name is still
- *   v0, puts v2 or unlinks it; A joins again, and the master refuses that, as it
- *   replaces v0. A's fsync ends well, and v1 stays.
- * Its own versions a mount knows, and all of what it does to them counts.
+ * Often syncs the directory. That acknowledges the version, if one daemon
+ * served the whole operation, and the mount was not cut off or knew the latest
+ * versions. For a change by a mount that was cut off may lose to one that it
+ * had not received:
+ *   A is cut off. B puts v1, and its fsync succeeds. A still shows v0, and puts
+ *   v2 or unlinks the name. A joins again, and the master refuses this change,
+ *   because it was made from v0. A's fsync succeeds, and v1 stays.
+ * A mount always knows its own versions, so its changes of them count.
  */
 static void publish(struct chaos_worker *w, struct chaos_key *key,
 		    const struct chaos_mark *mark, uint32_t version)
@@ -253,9 +255,9 @@ static void publish(struct chaos_worker *w, struct chaos_key *key,
 }
 
 /*
- * Two mounts that change a name one after the other do so in this order only if
- * the first one's fsync comes before the second one's change. A mount that
- * changed it may be out of reach: then both orders stay possible.
+ * If two mounts change a name one after the other, the master receives the
+ * changes in this order only if an fsync through the first mount ends before
+ * the second change. If that fsync fails, both orders are possible.
  */
 static bool settle(struct chaos_key *key, int other)
 {
@@ -273,8 +275,8 @@ static bool settle(struct chaos_key *key, int other)
 	return true;
 }
 
-/* Each of them: the one that changed it last has settled those before it, but
- * perhaps not itself. */
+/* All other mounts. (The mount that made the last change has settled the others
+ * before it, but its own change may not be settled.) */
 static void settle_others(struct chaos_worker *w, struct chaos_key *key)
 {
 	int other;
@@ -419,8 +421,8 @@ static int op_unlink(struct chaos_worker *w, struct chaos_key *key)
 	return err;
 }
 
-/* Both writers are held. What comes to `to` is clear only if nothing of `from`
- * is still on its way, and the mount knows all of it. */
+/* Both writer locks are held. The content that `to` gets is certain only if
+ * that of `from` is, and the mount is UP. */
 static int move(struct chaos_worker *w, struct chaos_key *from,
 		struct chaos_key *to)
 {
@@ -435,7 +437,7 @@ static int move(struct chaos_worker *w, struct chaos_key *from,
 	chaos_path(b, w->mount, to);
 	chaos_growing(to, w->mount); /* it may be seen before it is judged */
 	err = rename(a, b) ? errno : 0;
-	/* EXDEV: its bytes cannot be had here just now; mv would copy. */
+	/* EXDEV: its bytes are not on this node now; mv(1) would copy. */
 	if (err == ENOENT || err == EXDEV ||
 	    (err && refused(to, &mark, "rename", err)))
 		chaos_version_abort(to, came);
@@ -553,7 +555,8 @@ static int op_access(struct chaos_worker *w, struct chaos_key *key)
 	return err;
 }
 
-/* Has a kept key its copies by now? From then on it must not be lost. */
+/* Does a `kept` key have all its copies? If so, it must not be lost from now
+ * on. */
 static int op_settle(struct chaos_worker *w, struct chaos_key *key)
 {
 	char path[CHAOS_PATH], text[16] = "";

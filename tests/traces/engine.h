@@ -1,9 +1,9 @@
 /*
  * Engine traces: programs that treat a mount as inference engines do.
  *
- * Every file's bytes are a function of (key, version), key being the name it
- * is published under, so that a short, torn, mixed or misplaced file is told
- * from a whole one by reading it.
+ * Every file's bytes are a function of (key, version); the key is the name
+ * under which the file is published. So a reader detects a short, torn, mixed
+ * or misplaced file.
  *
  * Two directories are driven: D, the mount under test, and B, the mount of
  * another node of the same pool (in plain mode: the same directory of an
