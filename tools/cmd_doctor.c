@@ -306,8 +306,8 @@ int cmd_doctor(int argc, char **argv)
 		opts, argc, argv,
 		"usage: kvpool doctor [--admin HOST:PORT] [--root DIR] "
 		"[--bundle FILE] [--json]\n\n"
-		"Says what of a node and its machine costs speed or safety, "
-		"and what mends it.\n"
+		"Finds what costs a node and its machine speed or safety, "
+		"and names remedies.\n"
 		"Exit status 0: nothing; 1: something was found, or it failed.",
 		&nops, &ops, stdout, stderr);
 	if (rc)

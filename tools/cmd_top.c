@@ -256,7 +256,7 @@ int cmd_top(int argc, char **argv)
 		"usage: kvpool top [-b] [-n N] [-d DURATION] [-o ORDER]\n"
 		"                  [--admin HOST:PORT] [--tls-dir DIR]\n\n"
 		"Shows the nodes of the pool, again and again. Keys: q ends;\n"
-		"n, u, k, s, o, t: the order; R reverses it; a blank asks now.";
+		"n, u, k, s, o, t: the order; R reverses it; space refreshes.";
 	struct top t = { 0 };
 	char **ops;
 	int nops, rc;
