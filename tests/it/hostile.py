@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Peers that misbehave, and the client whose operations they must not disturb,
-for it_hostile.sh:
+for it_hostile.sh and it_namespaces.sh:
 
     hostile.py [--tls DIR] [--from ADDRESS] WHAT ARGUMENT...
 
@@ -18,6 +18,11 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     links PEER            asks for a lane without TLS, and says there, as anybody on the
                           path could, what belongs to RDMA: LINK and BUFFER, each
                           "closed" or "kept"
+    seen MASTER           subscribes as a mount, and says each path of the picture
+    tries MASTER PATH...  requests each kind of change of each PATH, of which it
+                          says "KIND PATH ERRNO"; 0: done. In this order: a
+                          directory is made, changed and removed, a file published
+                          and unlinked
     half N TARGET... *    N connections to each, with a half of a ClientHello or JOIN
     slow N HOW TARGET... *  N connections to each, a byte at a time: HOW is shake (of
                           the handshake, without TLS: of the header) or frame
@@ -490,7 +495,7 @@ def op(kind, path, *more, change=0):
     return (1, packed((1, kind), (2, meta), (3, change)))
 
 
-PUBLISH, UNLINK, MKDIR, SETATTR = 0, 1, 2, 4
+PUBLISH, UNLINK, MKDIR, RMDIR, SETATTR = range(5)
 
 
 def grown_feed(at, n):
@@ -680,6 +685,71 @@ def gets(at, n):
     pour(conns, get)
 
 
+# ---- who is limited to directories ----
+
+
+def fields(data):
+    """Pairs of number and value, as in packed."""
+    i = 0
+
+    def number():
+        nonlocal i
+        n = shift = 0
+        while True:
+            byte = data[i]
+            i += 1
+            n |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return n
+
+    while i < len(data):
+        tag = number()
+        if tag & 7 == 0:
+            yield tag >> 3, number()
+            continue
+        size = {1: 8, 5: 4}.get(tag & 7) or number()
+        yield tag >> 3, data[i:i + size]
+        i += size
+
+
+def seen(at):
+    s, _ = joined(at, mount=True)
+    s.sendall(frame(SUBSCRIBE))
+    while True:
+        kind, _, payload = answer(s)
+        if kind != FEED:
+            continue
+        complete = False
+        for number, value in fields(payload):
+            if number == 4:
+                say("seen", dict(fields(value)).get(1, b"").decode() or "/")
+            complete |= number == 2 and value == 1
+        if complete:
+            return
+
+
+def tries(at, *paths):
+    s, _ = joined(at)
+    for path in paths:
+        name = path.encode()
+        whole = (4, 1000), (5, b"0123456789abcdef"), (6, 0o644)
+        for what, change in (("mkdir", op(MKDIR, name, (6, 0o755))),
+                             ("setattr", op(SETATTR, name, (6, 0o700), change=1)),
+                             ("rmdir", op(RMDIR, name)),
+                             ("publish", op(PUBLISH, name, *whole)),
+                             ("unlink", op(UNLINK, name))):
+            s.sendall(frame(OPS, packed(change), req=1))
+            kind = None
+            while kind != OPS_DONE:
+                kind, _, payload = answer(s)
+                if kind == ERROR:
+                    raise EOFError(text_of(payload))
+            result = dict(fields(dict(fields(payload)).get(1, b"")))
+            zigzag = result.get(1, 0)
+            say(what, path, (zigzag + 1) // 2)
+
+
 # ---- a store that lies ----
 
 SIZE = 100000
@@ -814,8 +884,8 @@ def main(args):
         else:
             sys.exit(__doc__)
         args = args[2:]
-    known = (client, burn, knock, oversized, replay, links, half, slow, grow, deaf, joins,
-             ops, names, gets, liar, master)
+    known = (client, burn, knock, oversized, replay, links, seen, tries, half, slow,
+             grow, deaf, joins, ops, names, gets, liar, master)
     what = {f.__name__: f for f in known}.get(args[0]) if args else None
     if not what:
         sys.exit(__doc__)
