@@ -146,7 +146,7 @@ int certs_file_prepare(struct certs_file *f, const char *dir, const char *name,
 	return rc;
 }
 
-int certs_file_publish(struct certs_file *f)
+static int put_in_place(struct certs_file *f)
 {
 	if (rename(f->temporary, f->path)) {
 		int rc = certs_error("%s: cannot be written: %s", f->path,
@@ -156,7 +156,14 @@ int certs_file_publish(struct certs_file *f)
 		return rc;
 	}
 	f->temporary[0] = '\0';
-	return sync_dir_of(f->path);
+	return 0;
+}
+
+int certs_file_publish(struct certs_file *f)
+{
+	int rc = put_in_place(f);
+
+	return rc ? rc : sync_dir_of(f->path);
 }
 
 void certs_file_abandon(struct certs_file *f)
@@ -189,16 +196,17 @@ static int prepare_pair(struct certs_set *s, const char *dir, X509 *cert,
 }
 
 /* The CAs first: they include the former ones, and the one that signed the new
- * certificate. */
+ * certificate. To disk when all are in place: who reads them in between finds a
+ * key of another certificate, and an fsync may take long. */
 static int publish(struct certs_set *s, bool pair)
 {
-	int rc = certs_file_publish(&s->ca);
+	int rc = put_in_place(&s->ca);
 
 	if (!rc && pair)
-		rc = certs_file_publish(&s->key);
+		rc = put_in_place(&s->key);
 	if (!rc && pair)
-		rc = certs_file_publish(&s->cert);
-	return rc;
+		rc = put_in_place(&s->cert);
+	return rc ? rc : sync_dir_of(s->ca.path);
 }
 
 int certs_set_write(const char *dir, BIO *cas, X509 *cert, EVP_PKEY *key)

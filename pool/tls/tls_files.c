@@ -398,8 +398,11 @@ static int check(const char *dir, struct pool_tls_files *f, char *why)
 	return rc;
 }
 
-int pool_tls_files_read(const char *dir, struct pool_tls_files *ret,
-			char why[POOL_TLS_WHY])
+/* Files that do not belong together may be those before and after a renewal, of
+ * which one was replaced while they were read. */
+#define TRIES 3
+
+static int read_once(const char *dir, struct pool_tls_files *ret, char *why)
 {
 	struct pool_tls_files f = { .cert = NULL };
 	int rc = pool_tls_certs_read(dir, POOL_TLS_CA, &f.cas, why);
@@ -416,6 +419,16 @@ int pool_tls_files_read(const char *dir, struct pool_tls_files *ret,
 		pool_tls_files_fini(&f);
 	else
 		*ret = f;
+	return rc;
+}
+
+int pool_tls_files_read(const char *dir, struct pool_tls_files *ret,
+			char why[POOL_TLS_WHY])
+{
+	int rc = -EKEYREJECTED;
+
+	for (int i = 0; rc == -EKEYREJECTED && i < TRIES; i++)
+		rc = read_once(dir, ret, why);
 	return rc;
 }
 
