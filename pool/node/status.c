@@ -362,6 +362,13 @@ static json_t *clock_ahead(const struct pool_node *n)
 	return node_session_clock(n, &ms) ? json_integer(ms) : json_null();
 }
 
+/* Names, paths, and what other nodes said of themselves are bytes, perhaps not
+ * of UTF-8. */
+static json_t *text_of(const char *s)
+{
+	return pool_pages_text(s, strlen(s));
+}
+
 json_t *pool_node_status_json(struct pool_node *n)
 {
 	char devices[1024];
@@ -371,11 +378,11 @@ json_t *pool_node_status_json(struct pool_node *n)
 	node_gauges(n);
 #define G(f) (json_int_t)pool_gauge_value(&c->f)
 #define C(f) (json_int_t)pool_counter_value(&c->f)
-	s = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:b}",
-		      "role", "node", "name", n->name, "pid", (int)getpid(),
-		      "advertise", n->advertise, "data_mode", n->data_mode,
-		      "store_dir", n->store_dir, "degraded",
-		      n->cut_off_ms != 0);
+	s = json_pack("{s:s, s:o, s:i, s:o, s:s, s:o, s:b}",
+		      "role", "node", "name", text_of(n->name), "pid",
+		      (int)getpid(), "advertise", text_of(n->advertise),
+		      "data_mode", n->data_mode, "store_dir",
+		      text_of(n->store_dir), "degraded", n->cut_off_ms != 0);
 	if (!s)
 		return NULL;
 	json_object_set_new(s, "degraded_since", degraded_since(n));
@@ -428,15 +435,16 @@ static json_t *member_state(const struct node_member *m)
 static json_t *member_json(const struct node_member *m, unsigned int index)
 {
 	return json_pack(
-		"{s:i, s:s, s:s, s:o, s:b, s:b, s:b, s:s, s:I, s:I, s:I, s:I, "
-		"s:I, s:s}",
-		"index", (int)index, "name", m->name, "advertise",
-		m->advertise, "state", member_state(m), "alive", m->alive,
-		"is_store", m->is_store, "is_mount", m->is_mount, "data_mode",
-		m->data_mode, "capacity", (json_int_t)m->capacity, "used",
-		(json_int_t)m->used, "evictable", (json_int_t)m->evictable,
-		"objects", (json_int_t)m->objects, "sent_bytes",
-		(json_int_t)m->sent_bytes, "version", m->program);
+		"{s:i, s:o, s:o, s:o, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, "
+		"s:I, s:o}",
+		"index", (int)index, "name", text_of(m->name), "advertise",
+		text_of(m->advertise), "state", member_state(m), "alive",
+		m->alive, "is_store", m->is_store, "is_mount", m->is_mount,
+		"data_mode", text_of(m->data_mode), "capacity",
+		(json_int_t)m->capacity, "used", (json_int_t)m->used,
+		"evictable", (json_int_t)m->evictable, "objects",
+		(json_int_t)m->objects, "sent_bytes",
+		(json_int_t)m->sent_bytes, "version", text_of(m->program));
 }
 
 json_t *pool_node_nodes_json(struct pool_node *n)
@@ -461,8 +469,7 @@ static json_t *holder_names(struct pool_node *n, const struct node_entry *e)
 		struct node_member *m = node_member(n, e->holders[i]);
 		const char *name = m ? m->name : "?";
 
-		if (json_array_append_new(list, pool_pages_text(
-						name, strlen(name)))) {
+		if (json_array_append_new(list, text_of(name))) {
 			json_decref(list);
 			return NULL;
 		}

@@ -134,6 +134,29 @@ static void the_pools_versions_are_known(void **state)
 	assert_string_equal("", node_session_program(node(f, 0)));
 }
 
+/* Of each node, what it said of itself is a row, also if that is not UTF-8. */
+static void a_name_that_is_not_utf8_is_shown(void **state)
+{
+	struct fixture *f = *state;
+	Kvpool__NodeInfo info;
+	json_t *j, *row;
+
+	start_pool(f, 2);
+	node_session_info(node(f, 1), &info);
+	info.index = node(f, 1)->index;
+	info.name = (char *)(uintptr_t)"caf\xe9";
+	info.data_mode = (char *)(uintptr_t)"\xff";
+	node_member_apply(node(f, 0), &info);
+	j = pool_node_nodes_json(node(f, 0));
+	assert_int_equal(2, json_array_size(json_object_get(j, "nodes")));
+	row = json_array_get(json_object_get(j, "nodes"), info.index);
+	assert_string_equal("caf\\xe9",
+			    json_string_value(json_object_get(row, "name")));
+	assert_string_equal("\\xff", json_string_value(json_object_get(
+					     row, "data_mode")));
+	json_decref(j);
+}
+
 /* A heartbeat of a master whose clock is so far behind ours, or ahead (ms < 0).
  */
 static void clock_told(struct fixture *f, int64_t ms)
@@ -574,6 +597,7 @@ int main(int argc, char **argv)
 		T(a_master_of_an_older_epoch_is_left),
 		T(a_node_goes_through_its_list_of_masters),
 		T(the_pools_versions_are_known),
+		T(a_name_that_is_not_utf8_is_shown),
 		T(the_masters_clock_is_compared),
 		T(an_older_feed_undoes_no_change_that_is_under_way),
 		T(an_older_feed_removes_no_directory_being_made),
