@@ -2,12 +2,14 @@
 # A pool with --tls-dir: every TCP socket that its daemons listen on answers peers
 # with a certificate of the pool and a fitting role, by TLS 1.3, and nobody else; on
 # the admin address any role reads and only an admin changes. Put here, read there;
-# libkvpool; the CLI; certificates are renewed while it works.
-# limit: 120
+# mount(8); libkvpool; the CLI; certificates are renewed while it works.
+# variants: release asan
+# limit: 240
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
 need_fuse
 need jq curl cmp openssl ss python3
+LOG_ALLOW="none/ca.crt: there is no such file"
 
 use_tls
 make_foreign
@@ -57,6 +59,42 @@ echo small >"$A/d/small"
 sync "$A/d"
 cmp "$tmp/src" "$B/d/big"
 [ "$(cat "$B/d/small")" = small ]
+
+echo "== mount(8), by the option tls_dir"
+helper=/sbin/mount.kvpool
+mounter=mount.kvpool our_helper=
+if [ -e "$helper" ] || [ -L "$helper" ]; then
+	echo "   by mount.kvpool itself: there is a $helper on this machine"
+elif ! ln -s "$BIN/mount.kvpool" "$helper" 2>/dev/null; then
+	echo "   by mount.kvpool itself: $helper cannot be made"
+else
+	our_helper=1 mounter="mount -t kvpool"
+fi
+remove_ours() { [ -z "$our_helper" ] || rm -f "$helper"; our_helper=; }
+trap 'status=$?; set +e; remove_ours; (exit $status); cleanup' EXIT
+m=$tmp/m
+mkdir "$m"
+free_port; opts=listen=127.0.0.1:$port
+free_port; opts+=,admin=127.0.0.1:$port,name=m.$$,log_file=$tmp/m.log
+opts+=,buffer_size=32M,store_dir=$tmp/m.store
+mounts() { # DIR: the only place that names a certificate
+	# shellcheck disable=SC2086 # its words
+	env -u KVPOOL_TLS_DIR $mounter "${listen[master]}" "$m" -o "$opts,tls_dir=$1"
+}
+! mounts "$tmp/none" 2>"$tmp/said" || fail "mounted with no certificate"
+grep -q "$tmp/none/ca.crt" "$tmp/said" "$tmp/m.log" || fail "$(cat "$tmp/said" "$tmp/m.log")"
+mounts "$KVTEST_TLS/node" || fail "mount: status $?: $(tail -n5 "$tmp/m.log")"
+remove_ours
+p=$(jq .pid "$m/.kvpool/status")
+also_kill+=("$p")
+[ "$(jq -r .links.protected "$m/.kvpool/status")" = tls ] || fail "its links are not TLS"
+cmp "$tmp/src" "$m/d/big"
+echo mounted >"$m/d/by-mount"
+sync "$m/d"
+[ "$(cat "$B/d/by-mount")" = mounted ]
+umount "$m"
+m_ended() { ! kill -0 "$p" 2>/dev/null; }
+wait_until 10 m_ended
 
 echo "== libkvpool, with the certificate of a client only"
 u() { library_user "${listen[master]}" ns "$@"; }
