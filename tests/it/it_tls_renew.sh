@@ -1,6 +1,9 @@
 #!/bin/bash
-# Links are replaced when they are --tls-renew old: under load, and while the pool
-# gets another CA, no operation fails, and no connection of before is left.
+# Links are replaced when they are --tls-renew old: under load, and in a minute of load
+# while the pool gets another CA, no operation fails, and no connection of before is
+# left.
+# variants: release asan
+# limit: 300
 set -euo pipefail
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
@@ -91,12 +94,24 @@ hand_out() {
 	wait_until 30 worked 3
 	sleep 6 # a library has no SIGHUP: it looks every 5 s (POOL_TLS_CHECK_MS)
 }
+# From the first step on, this many seconds of load.
+loaded() { [ $((SECONDS - rolling)) -ge "$1" ]; }
 echo "== another CA: both are trusted, the new one signs, the old one goes"
+rolling=$SECONDS least=0
+set_mark
+started=(0 "${mark[1]}" "${mark[2]}")
 # (c is left out of the last step: its links are renewed tomorrow.)
 for step in "" --switch --finish; do
 	kvpool certs roll --dir "$KVTEST_TLS/ca" $step >/dev/null
 	hand_out
-	echo "   roll $step: $(cat "$tmp/done.1") and $(cat "$tmp/done.2") rounds"
+	least=$((least + 20))
+	wait_until 20 loaded $least
+	echo "   roll $step: $(cat "$tmp/done.1") and $(cat "$tmp/done.2") rounds," \
+		"$((SECONDS - rolling)) s"
+done
+loaded 60 || fail "the load lasted only $((SECONDS - rolling)) s"
+for w in 1 2; do
+	[ "$(cat "$tmp/done.$w")" -gt "${started[$w]}" ] || fail "worker $w did nothing"
 done
 touch "$tmp/enough"
 wait "${workers[@]}"
