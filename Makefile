@@ -286,6 +286,7 @@ $(OBJ)/tests/failing.so: tests/sweep/failing.c tests/sweep/failing.h
 		-fno-omit-frame-pointer -fno-builtin -o $@ $<
 $(OBJ)/tests/%_fuzz: $(OBJ)/tests/%_fuzz.o $(OBJ)/tests/fuzz_main.o $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
+$(OBJ)/tests/conn_fuzz: private LDFLAGS += -Wl,--wrap=pool_conn_peer_id
 # The simulation's own pool/conn/conn.h and the like come before the library's.
 $(OBJ)/tests/sim_%_test: $(OBJ)/tests/sim_%_test.o $(addsuffix .o,$(call tests,$(SRC_sim))) \
                          $(OBJ)/libkv.a

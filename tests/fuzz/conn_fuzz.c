@@ -2,13 +2,17 @@
  * Fuzz target: arbitrary bytes, in arbitrary pieces and with descriptors on
  * some of them, into a connection on a real loop; its bulk goes to staging,
  * straight to memory or to rooms, and its owner closes, drains, detaches or
- * answers as the input says.
+ * answers as the input says. The peer has a certificate of the role that the input
+ * says, or none.
  *
- *   clang -fsanitize=fuzzer,address ... tests/fuzz/conn_fuzz.c pool/conn/conn.c ...
+ *   clang -fsanitize=fuzzer,address ... tests/fuzz/conn_fuzz.c pool/conn/conn.c ... \
+ *	-Wl,--wrap=pool_conn_peer_id
  *
- * The first byte is the plan, the rest the stream; each piece is preceded by a
- * byte of length and flags. Besides not crashing: callbacks come in order, no
- * slice goes beyond its bulk, on_close comes once, no descriptor is lost.
+ * The first byte is the plan, the second the role, the rest the stream; each piece
+ * is preceded by a byte of length and flags, or is a header made of three bytes.
+ * Besides not crashing: callbacks come in order, no slice goes beyond its bulk,
+ * on_close comes once, no descriptor is lost, and nothing reaches a callback that
+ * a peer of this role may not send.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -21,10 +25,45 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* The pieces that are headers: type, payload_len and bulk_len follow. */
+#define HEADER_FROM 240
+#define HEADER_TO 249
 #define BULK_MAX 65536u /* that gets memory of its own */
 
 enum { PLAN_SINK = 3, PLAN_ANSWER = 4, PLAN_CLOSE = 8, PLAN_DRAIN = 16,
        PLAN_DETACH = 32, PLAN_DROP = 64, PLAN_GLUE = 128 };
+
+/*
+ * Who may send what: master, node, client, admin. Said here once more, and not
+ * taken from pool/conn/msg.c, whose table is to be judged.
+ */
+static const char *const senders[POOL_MSG_MAX] = {
+	[POOL_MSG_JOIN] = "nc",	      [POOL_MSG_WELCOME] = "m",
+	[POOL_MSG_INVENTORY] = "nc",  [POOL_MSG_SUBSCRIBE] = "nc",
+	[POOL_MSG_FEED] = "m",	      [POOL_MSG_FEED_ACK] = "nc",
+	[POOL_MSG_OPS] = "nc",	      [POOL_MSG_OPS_DONE] = "m",
+	[POOL_MSG_EVICT] = "mnc",     [POOL_MSG_DROP] = "m",
+	[POOL_MSG_REPLICATE] = "m",   [POOL_MSG_HELD] = "nc",
+	[POOL_MSG_SYNC] = "nc",	      [POOL_MSG_SYNCED] = "m",
+	[POOL_MSG_HEARTBEAT] = "mnc", [POOL_MSG_ERROR] = "mnca",
+	[POOL_MSG_HELLO] = "nc",      [POOL_MSG_GET] = "nc",
+	[POOL_MSG_DATA] = "nc",	      [POOL_MSG_LENT] = "nc",
+	[POOL_MSG_RETURN] = "nc",     [POOL_MSG_RECALL] = "nc",
+	[POOL_MSG_DOUBT] = "nc",      [POOL_MSG_LINK] = "nc",
+	[POOL_MSG_BUFFER] = "nc",
+};
+static const char letters[POOL_ROLES] = { 'm', 'n', 'c', 'a' };
+
+/* The peer's certificate: of the input under way. */
+static struct pool_tls_id peer;
+static bool has_certificate;
+
+const struct pool_tls_id *__wrap_pool_conn_peer_id(const struct pool_conn *c);
+const struct pool_tls_id *__wrap_pool_conn_peer_id(const struct pool_conn *c)
+{
+	(void)c;
+	return has_certificate ? &peer : NULL;
+}
 
 struct fuzz {
 	uv_loop_t loop;
@@ -40,6 +79,14 @@ static void require(int cond)
 {
 	if (!cond)
 		abort();
+}
+
+/* A type that has no row here reaches no callback, either. */
+static void require_sender(uint16_t type)
+{
+	require(type < POOL_MSG_MAX && senders[type]);
+	require(!has_certificate ||
+		strchr(senders[type], letters[peer.role]));
 }
 
 static void act(struct fuzz *z)
@@ -60,6 +107,7 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 
 	require(!z->closed && !z->detached && !z->in_bulk);
 	require(f->bulk_len == 0);
+	require_sender(f->type);
 	for (uint32_t i = 0; i < f->payload_len; i++)
 		sink ^= payload[i];
 	if (fd >= 0)
@@ -84,6 +132,7 @@ static void *on_bulk_begin(struct pool_conn *c, const struct pool_frame *f,
 
 	(void)payload;
 	require(!z->closed && !z->in_bulk && f->bulk_len > 0);
+	require_sender(f->type);
 	z->in_bulk = true;
 	z->bulk_at = 0;
 	z->bulk_len = f->bulk_len;
@@ -181,6 +230,25 @@ static void send_piece(int sock, const uint8_t *p, size_t len, unsigned int nfds
 		return;
 }
 
+/* A header made of up to three bytes, as random ones have no magic number. Returns
+ * how many it took. */
+static size_t send_header(int sock, const uint8_t *p, size_t size)
+{
+	struct pool_frame f = { .version = pool_wire_version };
+	uint8_t header[POOL_WIRE_HEADER];
+	size_t n = size < 3 ? size : 3;
+
+	if (n > 0)
+		f.type = p[0] % (POOL_MSG_MAX + 1);
+	if (n > 1)
+		f.payload_len = p[1];
+	if (n > 2)
+		f.bulk_len = p[2];
+	pool_frame_encode(&f, header);
+	send_piece(sock, header, sizeof(header), 0);
+	return n;
+}
+
 /* The input as pieces: a byte of length, then so many bytes; the highest
  * lengths mean "the same with descriptors". */
 static void feed(struct fuzz *z, int sock, const uint8_t *p, size_t size)
@@ -188,12 +256,15 @@ static void feed(struct fuzz *z, int sock, const uint8_t *p, size_t size)
 	while (size > 0) {
 		unsigned int nfds = *p >= 250 ? *p - 250u : 0;
 		size_t len = nfds ? 40 : *p;
+		bool made = *p >= HEADER_FROM && *p <= HEADER_TO;
 
 		p++;
 		size--;
 		if (len > size)
 			len = size;
-		if (len > 0)
+		if (made)
+			len = send_header(sock, p, size);
+		else if (len > 0)
 			send_piece(sock, p, len, nfds > 3 ? 1 : nfds);
 		p += len;
 		size -= len;
@@ -216,13 +287,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct pool_conn_opts opts = { .ops = &ops, .user = &z };
 	int before = lowest_free_fd(), sv[2];
 
-	if (size < 1)
+	if (size < 2)
 		return 0;
 	z.plan = data[0];
+	has_certificate = data[1] % (POOL_ROLES + 1) < POOL_ROLES;
+	peer.role = has_certificate ? data[1] % (POOL_ROLES + 1) : 0;
 	require(uv_loop_init(&z.loop) == 0);
 	require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) == 0);
 	require(pool_conn_from_fd(&z.loop, sv[0], &opts, &z.c) == 0);
-	feed(&z, sv[1], data + 1, size - 1);
+	feed(&z, sv[1], data + 2, size - 2);
 	close(sv[1]);
 	uv_run(&z.loop, UV_RUN_DEFAULT); /* until the connection is gone */
 	require(z.closed || z.detached);
