@@ -14,7 +14,8 @@
 #     the daemon's loop takes more than 100 ms, besides the time for which the
 #     scheduler kept it waiting. An attack whose round is too long has four more, and
 #     the median is judged, unless the daemons waited for the processor in all.
-# limit: 400
+# variants: release asan
+# limit: 600
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
 need_fuse

@@ -4,7 +4,8 @@
 # other, by path and by the library; a node with another host's certificate and one
 # without any do not get in.
 # modes: both
-# limit: 120
+# variants: release asan/served
+# limit: 180
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need jq curl cmp openssl
