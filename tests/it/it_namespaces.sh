@@ -127,7 +127,8 @@ refused 'not in the namespaces.* certificate: b' library '' put top "$tmp/src"
 is "$(ls -A "$A" | tr '\n' ' ')" 'a ab b top '
 
 echo "== a Python program limited to /b, by tls_dir"
-env -u KVPOOL_TLS_DIR KVPOOL_LIBRARY="$BIN/libkvpool.so.0" PYTHONDONTWRITEBYTECODE=1 \
+# (Never a sanitized library, which an interpreter without it does not load.)
+env -u KVPOOL_TLS_DIR KVPOOL_LIBRARY="$KVTEST_BUILD/libkvpool.so.0" PYTHONDONTWRITEBYTECODE=1 \
 	PYTHONPATH="$(dirname "$0")/../../tools/python" \
 	/usr/bin/python3 - "${listen[master]}" "$tmp/c-b" "$tmp/py" >"$tmp/said" 2>&1 <<-'END' ||
 	import sys
