@@ -788,6 +788,8 @@ def liar(master, how):
                 if kind != GET:
                     continue
                 asked[0] += 1
+                while by_lane and not lanes and not over.wait(0.01):
+                    pass  # it is being made
                 for to in lanes[:] if by_lane else [s]:
                     lie(to, req)
         except (OSError, EOFError):

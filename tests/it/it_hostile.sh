@@ -222,7 +222,8 @@ rises() { # NAME METRIC [BY]: since `since`
 	local now by=${3:-1}
 	now=$(counter "$1" "$2")
 	[ $((${now%.*} - since)) -ge "$by" ] ||
-		fail "$attack: $2 of $1 has risen by $((${now%.*} - since)), not by $by"
+		fail "$attack: $2 of $1 has risen by $((${now%.*} - since)), not by $by:" \
+			"$(http "${admin[$1]}/metrics" | grep "^${2%%{*}" | tr '\n' ';')"
 }
 mark() { # NAME METRIC: sets `since`
 	since=$(counter "$1" "$2")
