@@ -82,7 +82,8 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 static json_t *no_master(unsigned int *ret_status, const char **ret_text)
 {
 	*ret_status = 404;
-	*ret_text = "there is no master in this process: ask the master's admin address";
+	*ret_text = "there is no master in this process: ask the master's "
+		    "admin address";
 	return NULL;
 }
 

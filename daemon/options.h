@@ -68,14 +68,14 @@ struct daemon_option {
 	  .type = OPT_STRING,                                                  \
 	  .value = &(c).allow_user,                                            \
 	  .arg = "USER[,USER]...",                                             \
-	  .help = "Local users whose processes may connect, in addition to\n"   \
-		  "root and the daemon's own user. They have access to\n"       \
+	  .help = "Local users whose processes may connect, in addition to\n"  \
+		  "root and the daemon's own user. They have access to\n"      \
 		  "everything in the pool." },                                 \
 	{ .name = "admin-name",                                                \
 	  .type = OPT_STRING,                                                  \
 	  .value = &(c).admin_name,                                            \
 	  .arg = "NAME[,NAME]...",                                             \
-	  .help = "Host names accepted in HTTP requests, in addition to\n"      \
+	  .help = "Host names accepted in HTTP requests, in addition to\n"     \
 		  "localhost, the names and the addresses of this machine." }, \
 	{ .name = "tls-dir",                                                   \
 	  .type = OPT_STRING,                                                  \
@@ -87,7 +87,7 @@ struct daemon_option {
 	{ .name = "insecure",                                                  \
 	  .type = OPT_FLAG,                                                    \
 	  .value = &(c).insecure,                                              \
-	  .help = "Allow addresses other than loopback, and any local user\n"   \
+	  .help = "Allow addresses other than loopback, and any local user\n"  \
 		  "on loopback, without any authentication." },            \
 	{ .name = "foreground",                                                \
 	  .type = OPT_FLAG,                                                    \
@@ -97,7 +97,7 @@ struct daemon_option {
 	  .type = OPT_STRING,                                                  \
 	  .value = &(c).log_file,                                              \
 	  .arg = "FILE",                                                       \
-	  .help = "Default in the background:\n" log ".\n"                      \
+	  .help = "Default in the background:\n" log ".\n"                     \
 		  "SIGHUP reopens it." },                                      \
 	{ .name = "log-level",                                                 \
 	  .type = OPT_CHOICE,                                                  \

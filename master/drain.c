@@ -208,7 +208,8 @@ static int find(struct master *m, const char *node, struct master_member **ret,
 		if (!is_called(mb, node))
 			continue;
 		if (found) {
-			*ret_text = "several nodes have that name; give the id, as /api/nodes lists it";
+			*ret_text = "several nodes have that name; give "
+				    "the id, as /api/nodes lists it";
 			return -ENOTUNIQ;
 		}
 		found = mb;
@@ -242,7 +243,8 @@ int master_drain(struct master *m, const char *node, enum master_drain_do what,
 	if (err)
 		return err;
 	if (what == MASTER_DRAIN_BEGIN && mb->session && !mb->is_store) {
-		*ret_text = "that node gives the pool no memory: nothing has to be moved, it may be switched off";
+		*ret_text = "that node gives the pool no memory: nothing has "
+			    "to be moved, it may be switched off";
 		return -EINVAL;
 	}
 	if (what != MASTER_DRAIN_SHOW &&

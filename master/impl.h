@@ -68,7 +68,7 @@ struct master {
 	struct master_events events;
 	struct { /* what server.c:note_changes has noted as events */
 		bool repairing, full, expires;
-		uint64_t repair_ms; /* when there was last something to repair */
+		uint64_t repair_ms; /* when repairs were last needed */
 		uint64_t lost;	    /* MC_LOST_KEYS */
 	} noted;
 	struct master_state *state; /* owns, or NULL */
