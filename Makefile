@@ -181,7 +181,6 @@ $(BIN)/kvpool-master: $(OBJ)/daemon/kvpool_master.o $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 $(BIN)/kvpoold: $(OBJ)/daemon/kvpoold.o $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
-# All of its objects: subcommands are found by weak references.
 $(BIN)/kvpool: $(O_cli) $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 $(BIN)/mount.kvpool: $(OBJ)/tools/mount_kvpool.o $(OBJ)/libkv.a

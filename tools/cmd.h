@@ -36,9 +36,8 @@ int cmd_keep(int argc, char **argv);
 int cmd_mountpoint(int argc, char **argv);
 int cmd_certs(int argc, char **argv);
 int cmd_version(int argc, char **argv);
-/* Weak: not in the table if their files are not linked. */
-int cmd_bench(int argc, char **argv) __attribute__((weak));
-int cmd_replay(int argc, char **argv) __attribute__((weak));
+int cmd_bench(int argc, char **argv);
+int cmd_replay(int argc, char **argv);
 
 /* ---- requests to a daemon (cmd_http.c) ---- */
 

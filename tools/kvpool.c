@@ -46,8 +46,7 @@ static void print_usage(FILE *out)
 {
 	fprintf(out, "usage: kvpool SUBCOMMAND [OPTION]...\n\n");
 	for (const struct subcommand *c = subcommands; c->name; c++)
-		if (c->run)
-			fprintf(out, "  %-10s  %s\n", c->name, c->help);
+		fprintf(out, "  %-10s  %s\n", c->name, c->help);
 	fprintf(out, "\nkvpool SUBCOMMAND --help lists the options of each.\n");
 }
 
@@ -65,7 +64,7 @@ static int run(int argc, char **argv)
 	if (strcmp(argv[1], "--version") == 0)
 		return cmd_version(argc, argv);
 	for (const struct subcommand *c = subcommands; c->name; c++)
-		if (c->run && strcmp(argv[1], c->name) == 0)
+		if (strcmp(argv[1], c->name) == 0)
 			return c->run(argc - 1, argv + 1);
 	fprintf(stderr,
 		"kvpool: \"%s\" given; accepted: a subcommand, see kvpool "
