@@ -382,6 +382,7 @@ static int start_node(struct node_program *p)
 		.deadline_ms = (unsigned int)p->conf->deadline_ms,
 		.fds_max = fds_max(),
 		.handover = p->conf->takeover ? &p->taken.h : NULL,
+		.check = p->conf->allow_faults,
 		.metrics = p->base.metrics,
 	};
 
@@ -472,7 +473,7 @@ static int start_mount(struct node_program *p)
 		return fs_take(&opts, &p->taken.h, &p->fs);
 	if (p->keeper.dev_fd >= 0)
 		return fs_adopt(&opts, &p->fs);
-	return p->mount ? fs_open(&opts, &p->fs) : 0;
+	return p->mount ? fs_mount(&opts, &p->fs) : 0;
 }
 
 /* The old daemon's state is complete here: take over with GO. */

@@ -101,7 +101,7 @@ struct master_member {
 	char unix_path[108];
 	char host_id[64];
 	char data_mode[32];
-	char program[POOL_PROGRAM_SIZE]; /* its version; "": not told */
+	char program[POOL_PROGRAM_SIZE]; /* its version; "": unknown */
 	bool is_store, is_mount;
 	uint8_t role; /* enum pool_role of its last certificate; 0: none yet */
 	struct master_quantum quantum; /* answers.c */

@@ -69,7 +69,7 @@ struct master_opts {
 	uint64_t dirs_max;
 	uint64_t attr_bytes_max;
 	struct pool_metrics *metrics; /* borrows */
-	const char *program; /* its version, constant text; NULL: not told */
+	const char *program; /* its version, constant text; NULL: unknown */
 };
 
 /*

@@ -71,7 +71,7 @@ static void check_tick(const struct pool_node *n)
 		assert(!node_has_work(n));
 }
 
-void node_check(struct pool_node *n)
+void node_check_files(struct pool_node *n)
 {
 	struct pool_entry *e;
 	unsigned int nsealed = 0, nsmall = 0;
@@ -96,6 +96,12 @@ void node_check(struct pool_node *n)
 	assert(n->opts.fds_max == 0 || n->nfds <= n->opts.fds_max);
 	assert(n->ndoubted <= NODE_DOUBTS_MAX && n->nheats <= NODE_HEATS_MAX);
 	assert(node_ops_in_order(n));
-	check_quota(n);
 	check_tick(n);
+}
+
+void node_check(struct pool_node *n)
+{
+	node_check_files(n);
+	if (!n->closing && !n->changing)
+		check_quota(n);
 }

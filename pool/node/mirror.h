@@ -17,7 +17,7 @@ struct node_member {
 	char advertise[POOL_HOST_MAX + 8];
 	char host_id[64];
 	char data_mode[24];
-	char program[POOL_PROGRAM_SIZE]; /* its version; "": not told */
+	char program[POOL_PROGRAM_SIZE]; /* its version; "": unknown */
 	uint64_t capacity, used, evictable, objects, sent_bytes;
 	bool draining;
 	unsigned int drained_percent;

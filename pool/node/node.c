@@ -30,7 +30,7 @@ static void on_kick(uv_idle_t *h)
 static void finish_close(struct pool_node *n);
 static void all_closed(struct pool_node *n);
 
-static bool all_told(const struct pool_node *n)
+static bool all_acked(const struct pool_node *n)
 {
 	return !node_seals_due(n) && pool_list_empty(&n->sealing) &&
 	       pool_list_empty(&n->pending) &&
@@ -52,6 +52,8 @@ static void on_tick(uv_timer_t *h)
 	uint64_t now = pool_now_ms();
 	unsigned int every;
 
+	if (n->opts.check)
+		node_check_files(n);
 	node_writers_tick(n, now);
 	node_fetch_tick(n, now);
 	node_doubt_tick(n);
@@ -63,7 +65,7 @@ static void on_tick(uv_timer_t *h)
 	node_space_run(n);
 	node_ops_send(n);
 	node_barriers_check(n);
-	if (n->closing && (all_told(n) || now >= n->close_deadline_ms))
+	if (n->closing && (all_acked(n) || now >= n->close_deadline_ms))
 		finish_close(n);
 	every = is_idle(n) ? NODE_TICK_IDLE_MS : NODE_TICK_MS;
 	if (!n->closing && uv_timer_get_repeat(h) != every)

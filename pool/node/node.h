@@ -158,7 +158,7 @@ struct pool_node_opts {
 	const char *advertise; /* "host:port"; NULL: `listen` as bound */
 	const char *unix_path; /* peers' Unix socket; NULL: none */
 	const char *name;      /* shown to operators */
-	const char *program;   /* its version, constant text; NULL: not told */
+	const char *program;   /* its version, constant text; NULL: unknown */
 	const char *store_dir;
 	uint64_t store_size;  /* 0: client */
 	uint64_t memory_max;  /* as in pool_store_opts */
@@ -197,6 +197,7 @@ struct pool_node_opts {
 	/* Take-over: the state of the running process, which stays the node
 	 * until pool_node_begin. Borrows until then. NULL: scan store_dir. */
 	struct pool_handover *handover;
+	bool check; /* assert the invariants at each tick, for tests */
 	struct pool_metrics *metrics;
 	struct pool_shortlock *names; /* borrows; NULL: no other thread reads */
 };

@@ -350,7 +350,6 @@ extern const struct pool_peers_ops node_peers_ops;
 /* ---- status.c ---- */
 
 int node_metrics_register(struct pool_node *n);
-void node_gauges(struct pool_node *n);
 
 /* ---- walk.c: walks in slices ---- */
 
@@ -374,5 +373,8 @@ void node_orphans_known(struct pool_node *n);
 
 /* Asserts what holds between two turns of the loop. O(names). For tests. */
 void node_check(struct pool_node *n);
+/* The same without what an allocation that failed may have falsified (the
+ * quota's accounts). Allocates nothing. */
+void node_check_files(struct pool_node *n);
 
 #endif

@@ -44,7 +44,7 @@ struct node_session {
 	bool logged; /* the current failure has been logged */
 	int refused; /* status of the last refusal that was logged */
 	uint64_t refused_logged_ms;
-	char program[POOL_PROGRAM_SIZE]; /* the master's; "": not told */
+	char program[POOL_PROGRAM_SIZE]; /* the master's; "": unknown */
 	struct node_clocks clocks;
 };
 

@@ -29,8 +29,8 @@ sweep_of() { # SCENARIO NAME
 
 for name in master a b; do preload_failing "$name"; done
 start_master
-start_node a --store-size 96M --no-fd-passing
-start_node b --store-size 96M --no-fd-passing
+start_node a --store-size 96M --no-fd-passing --allow-faults
+start_node b --store-size 96M --no-fd-passing --allow-faults
 mkdir "${mount[a]}/base"
 setfattr -n user.kvpool.class -v noevict "${mount[a]}/base"
 sweep base "${mount[a]}"

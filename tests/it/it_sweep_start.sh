@@ -76,7 +76,7 @@ a_is_whole() { # N
 	sweep check "${mount[a]}" >"$tmp/check" ||
 		{ cat "$tmp/check"; broken a "$1" "objects are lost"; }
 }
-start_a() { start_node a "$@" --store-size 96M; }
+start_a() { start_node a "$@" --store-size 96M --allow-faults; }
 stop_a() { stop a; }
 
 master_again() { # [--no-wait]
