@@ -422,8 +422,7 @@ struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id);
 void fs_inodes_settle(struct fs *fs);
 /* Records the inodes of a take-over for the keeper (fs/kept.h). */
 void fs_inodes_keep(struct fs *fs);
-/* For how many seconds the kernel may cache the dentry; the attributes. */
-double fs_entry_timeout(struct fs *fs, struct fs_inode *i);
+/* For how many seconds the kernel may cache the attributes. */
 double fs_attr_timeout(struct fs *fs, struct fs_inode *i);
 extern const struct pool_node_ops fs_node_ops;
 

@@ -546,7 +546,8 @@ static bool is_local(const struct node_entry *e)
 	return pool_node_own(e) || pool_node_copy(e);
 }
 
-double fs_entry_timeout(struct fs *fs, struct fs_inode *i)
+/* For how many seconds the kernel may cache the dentry. */
+static double fs_entry_timeout(struct fs *fs, struct fs_inode *i)
 {
 	(void)fs;
 	if (i->kind == FS_FILE && i->entry && !is_local(i->entry))

@@ -188,7 +188,7 @@ static int register_metrics(struct fs *fs)
 		err = pool_metrics_counter(m, c[i], "kvpool_fuse_opens_total",
 			labels[i],
 			"Opens of files: of what was here (local), after a "
-			"fetch (remote), in vain (failed, interrupted)");
+			"fetch (remote), with an error (failed, interrupted)");
 	}
 	if (!err)
 		err = pool_metrics_counter(m, &fs->stale_opens,
@@ -405,7 +405,7 @@ static void populate_buffer(const struct fs *fs)
 }
 
 /* The kernel queues INIT at mount(2): answers it now, so that the data mode is
- * known when fs_open returns. */
+ * known when fs_mount returns. */
 static int answer_init(struct fs *fs)
 {
 	uint64_t deadline = pool_now_ms() + 5000;
@@ -559,7 +559,7 @@ static void start_keeping(struct fs *fs)
 	uv_timer_start(&fs->keeping, on_keeping, FS_KEPT_MS, FS_KEPT_MS);
 }
 
-int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
+int fs_mount(const struct fs_opts *opts, struct fs **ret_fs)
 {
 	struct fs *fs;
 	int err = fs_new(opts, &fs);

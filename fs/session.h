@@ -96,9 +96,9 @@ struct fs_opts {
  * ("/dev/fuse: permission denied - run as root or install fuse3"). After an
  * error the process must end: not everything is freed.
  */
-int fs_open(const struct fs_opts *opts, struct fs **ret_fs);
+int fs_mount(const struct fs_opts *opts, struct fs **ret_fs);
 /*
- * Instead of fs_open, goes on with the mount of a daemon that was killed, whose
+ * Instead of fs_mount, goes on with the mount of a daemon that was killed, whose
  * keeper gave us opts->dev_fd and kept_fd. Requests are read once the node has
  * a picture of the namespace, or after FS_ADOPT_MS. 0 or -errno, logged.
  */

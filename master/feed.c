@@ -178,7 +178,9 @@ void master_cursor_open(struct master_feed *f, struct master_cursor *c)
 	stand(f, c, f->items.next);
 }
 
-int master_cursor_open_at(struct master_feed *f, struct master_cursor *c,
+/* Opens it at the first item newer than seq. Looks at no more than `scan_max`
+ * items: -ERANGE beyond (then it is open at the oldest item). */
+static int master_cursor_open_at(struct master_feed *f, struct master_cursor *c,
 			  uint64_t seq, unsigned int scan_max)
 {
 	struct pool_list *pos = &f->items;

@@ -84,10 +84,6 @@ struct master_cursor {
 
 /* Opens it at the oldest item. */
 void master_cursor_open(struct master_feed *f, struct master_cursor *c);
-/* Opens it at the first item newer than seq. Looks at no more than `scan_max`
- * items: -ERANGE beyond (then it is open at the oldest item). */
-int master_cursor_open_at(struct master_feed *f, struct master_cursor *c,
-			  uint64_t seq, unsigned int scan_max);
 /* No-op on one that is closed or zeroed. */
 void master_cursor_close(struct master_cursor *c);
 /* The next item to send, or NULL: at the end. */

@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-uint64_t master_place_free(const struct master_member *mb)
+/* Free bytes, without those promised to copies in flight. */
+static uint64_t master_place_free(const struct master_member *mb)
 {
 	uint64_t taken = mb->used + mb->promised;
 
@@ -29,7 +30,8 @@ bool master_place_room(const struct master_member *mb, uint64_t size)
 	       room - size > mb->capacity / 50;
 }
 
-bool master_place_evictable(const struct master_member *mb, uint64_t size)
+/* Would it have room after evicting what it may evict? */
+static bool master_place_evictable(const struct master_member *mb, uint64_t size)
 {
 	uint64_t can = mb->capacity + mb->evictable;
 	uint64_t taken = mb->used + mb->promised + mb->capacity / 50;

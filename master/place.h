@@ -33,8 +33,6 @@
 #define MASTER_COMING_MAX 256
 #define MASTER_COMING_BYTES (256ull << 20)
 
-/* Free bytes, without those promised to copies in flight. */
-uint64_t master_place_free(const struct master_member *mb);
 /* Bring mb->accepting up to date with its figures. */
 void master_place_accepting(struct master_member *mb);
 /* Does it have room for one more copy of this size? */
@@ -60,9 +58,6 @@ unsigned int master_place_left(const struct master_members *ms,
 int master_place_surplus(const struct master_members *ms,
 			 const struct master_file *f, unsigned int wanted,
 			 const struct master_member *keep);
-
-/* Would it have room after evicting what it may evict? */
-bool master_place_evictable(const struct master_member *mb, uint64_t size);
 
 /*
  * The target of one more copy. Candidates: connected stores that are not

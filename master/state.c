@@ -389,8 +389,3 @@ uint64_t master_state_bytes(const struct master_state *s)
 {
 	return s->cur.size;
 }
-
-uint64_t master_state_lost(const struct master_state *s)
-{
-	return s->lost;
-}

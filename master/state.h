@@ -90,7 +90,7 @@ int master_state_raise_epoch(struct master_state *s, uint64_t epoch);
 void master_state_close(struct master_state *s);
 
 /* Buffer a record. -ENOMEM, or -ENOBUFS (writes have failed until the buffer
- * was full): counted in master_state_lost, which makes a compaction due. */
+ * was full): a compaction is due then. */
 int master_state_append(struct master_state *s, const struct master_record *r);
 /* Hand what is buffered to the kernel. 0 or -errno (logged). */
 int master_state_flush(struct master_state *s);
@@ -116,6 +116,5 @@ void master_state_compact_abort(struct master_state *s);
 
 uint64_t master_state_records(const struct master_state *s);
 uint64_t master_state_bytes(const struct master_state *s);
-uint64_t master_state_lost(const struct master_state *s);
 
 #endif

@@ -82,9 +82,9 @@ static void pin_begin(struct client_op *op)
 				       strlen(value), 0));
 }
 
-const struct client_kind client_remove = { .begin = remove_begin };
-const struct client_kind client_touch = { .begin = touch_begin };
-const struct client_kind client_pin = { .begin = pin_begin };
+static const struct client_kind client_remove = { .begin = remove_begin };
+static const struct client_kind client_touch = { .begin = touch_begin };
+static const struct client_kind client_pin = { .begin = pin_begin };
 
 /* ---- kvpool.h ---- */
 

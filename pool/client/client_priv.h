@@ -277,8 +277,7 @@ struct client_kind {
 	/* How its keys are counted (stats.c). */
 	enum { CLIENT_UNCOUNTED, CLIENT_GETS, CLIENT_PUTS } counted;
 };
-extern const struct client_kind client_put, client_get, client_get_fd;
-extern const struct client_kind client_remove, client_touch, client_pin;
+extern const struct client_kind client_get, client_get_fd;
 
 /* The keys of one batch that are in flight. Owned by the caller's thread. */
 struct client_window {

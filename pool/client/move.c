@@ -234,7 +234,7 @@ static void put_begin(struct client_op *op)
 		put_room(op, err == 1 ? 0 : err);
 }
 
-const struct client_kind client_put = {
+static const struct client_kind client_put = {
 	.begin = put_begin,
 	.copy = put_copy,
 	.end = put_end,

@@ -229,7 +229,7 @@ void node_fetch_end(struct node_fetch *f, int status)
 	node_entry_tidy(n, e);
 }
 
-void node_fetch_set_deadline(struct node_fetch *f)
+static void node_fetch_set_deadline(struct node_fetch *f)
 {
 	f->deadline_ms = pool_now_ms() + f->n->opts.deadline_ms +
 			 f->size * 1000 / NODE_FLOOR_BPS;

@@ -103,7 +103,6 @@ static inline bool node_fetch_ended(const struct node_fetch *f)
 {
 	return f->phase == FETCH_ENDED;
 }
-void node_fetch_set_deadline(struct node_fetch *f);
 /* The object is complete and verified: in f->file, or in lent_fd (>= 0, owned
  * by the object from then on), lent by the node with that index. */
 void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender);

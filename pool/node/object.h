@@ -308,10 +308,6 @@ int node_name_remove(struct pool_node *n, struct node_entry *e);
 int node_own_make(struct pool_node *n, struct node_entry *e,
 		  const struct node_attr *attr, uint64_t size_hint,
 		  struct node_object **ret_obj);
-/* Makes and shows it. */
-int node_own_new(struct pool_node *n, struct node_entry *e,
-		 const struct node_attr *attr, uint64_t size_hint,
-		 struct node_object **ret_obj);
 
 /* ---- seal.c: from the last close to the publication ---- */
 

@@ -229,7 +229,7 @@ static uint64_t cut_off_ms(const struct pool_node *n)
 	return n->cut_off_ms ? pool_now_ms() - n->cut_off_ms : 0;
 }
 
-void node_gauges(struct pool_node *n)
+static void node_gauges(struct pool_node *n)
 {
 	struct node_counters *c = &n->c;
 	struct pool_space sp;

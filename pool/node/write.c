@@ -120,7 +120,8 @@ int node_own_make(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-int node_own_new(struct pool_node *n, struct node_entry *e,
+/* Makes and shows it. */
+static int node_own_new(struct pool_node *n, struct node_entry *e,
 		 const struct node_attr *attr, uint64_t size_hint,
 		 struct node_object **ret_obj)
 {

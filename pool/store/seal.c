@@ -34,7 +34,8 @@ static uint64_t blob_sum(const struct store_blob_buf *b, size_t len)
 	return store_sum64(b, sizeof(b->head) + len);
 }
 
-void store_blob_seal(struct store_blob_buf *b, size_t len, uint64_t size)
+/* Fill in b's header for a blob of len bytes that is in place. */
+static void store_blob_seal(struct store_blob_buf *b, size_t len, uint64_t size)
 {
 	memset(&b->head, 0, sizeof(b->head));
 	b->head.magic = STORE_BLOB_MAGIC;

@@ -268,8 +268,6 @@ void store_ready_tick(struct pool_store *s); /* expire, refill */
 
 /* ---- seal.c ---- */
 
-/* Fill in b's header for a blob of len bytes that is in place. */
-void store_blob_seal(struct store_blob_buf *b, size_t len, uint64_t size);
 mode_t store_mode_sealed(const struct pool_store *s);
 /* Are the n bytes that getxattr returned intact? */
 bool store_blob_valid(const struct store_blob_buf *b, size_t n);

@@ -94,7 +94,10 @@ static bool is_gid(const struct verbs_port *port, const struct sockaddr *a)
 	return memcmp(&in->sin_addr, port->gid.raw + 12, 4) == 0;
 }
 
-int verbs_port_ip(const struct verbs_port *port, struct sockaddr_storage *ret)
+/* An IP address of the port's network device (found in sysfs gid_attrs/ndevs).
+ * 0 or -EADDRNOTAVAIL. */
+static int verbs_port_ip(const struct verbs_port *port,
+			 struct sockaddr_storage *ret)
 {
 	char ndev[64];
 	struct ifaddrs *all, *i;

@@ -81,8 +81,4 @@ int verbs_cm_call(struct verbs_cm *cm, struct verbs_port *port,
 void verbs_cm_end(struct verbs_cm_conn *c);
 void verbs_cm_free(struct verbs_cm_conn *c);
 
-/* An IP address of the port's network device (found in sysfs gid_attrs/ndevs).
- * 0 or -EADDRNOTAVAIL. */
-int verbs_port_ip(const struct verbs_port *port, struct sockaddr_storage *ret);
-
 #endif

@@ -19,7 +19,7 @@ static bool is_link_local(const uint8_t gid[16])
 	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 }
 
-bool verbs_gid_unicast(const uint8_t gid[16])
+static bool verbs_gid_unicast(const uint8_t gid[16])
 {
 	static const uint8_t zero[15];
 

@@ -69,7 +69,6 @@ struct verbs {
 const struct ibv_gid_entry *verbs_gid_choose(const struct ibv_gid_entry *gids,
 					     size_t n, uint32_t port,
 					     enum verbs_link link);
-bool verbs_gid_unicast(const uint8_t gid[16]);
 /* Writes "10.0.0.1" or "fe80::1" to buf of VERBS_GID_TEXT bytes; returns buf.
  */
 char *verbs_gid_format(const uint8_t gid[16], char *buf);

@@ -707,7 +707,7 @@ static int setup(void **state, bool passthrough)
 	fo.node = w->m[0].node;
 	fo.mountpoint = w->top;
 	fo.metrics = w->m[0].metrics;
-	assert_int_equal(0, fs_open(&fo, &w->fs));
+	assert_int_equal(0, fs_mount(&fo, &w->fs));
 	assert_string_equal(passthrough ? "passthrough" : "daemon-served",
 			    fs_data_mode(w->fs));
 	*state = w;
