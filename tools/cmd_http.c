@@ -319,7 +319,7 @@ static int get_given(const struct pool_hostport *admin, const char *page,
 	int rc = get(admin, page, post, to);
 
 	if (rc == -ECONNREFUSED)
-		fprintf(stderr, "kvpool: nobody answers at %s:%u\n",
+		fprintf(stderr, "kvpool: no daemon answers at %s:%u\n",
 			admin->host, admin->port);
 	return rc;
 }
@@ -345,9 +345,10 @@ static int ask(struct pool_hostport *admin, const char *page, bool post,
 	}
 	if (rc == -ECONNREFUSED)
 		fprintf(stderr,
-			"kvpool: nobody answers at " CMD_NODE_ADMIN
-			" (a node) nor " CMD_MASTER_ADMIN " (a master); "
-			"say whom to ask with --admin HOST:PORT\n");
+			"kvpool: no daemon answers at " CMD_NODE_ADMIN
+			" (node) or "
+			CMD_MASTER_ADMIN " (master);\n"
+			"kvpool: give its address with --admin HOST:PORT\n");
 	if (!rc)
 		*admin = hp;
 	return rc;

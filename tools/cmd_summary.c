@@ -160,8 +160,9 @@ static unsigned int master_problems(const json_t *s, FILE *out)
 	return n;
 }
 
-/* The hits of look-ups, beside those of a pool that evicts nothing. Nothing of
- * those who do not tell. */
+/* The hits of look-ups, beside those of a pool that evicts nothing. A window
+ * that the daemon does not report, or without look-ups, is left out. The line
+ * fits 80 columns. */
 static void print_asked(const json_t *asked, FILE *out)
 {
 	static const char *const windows[] = { "15m", "1h", "24h" };
@@ -174,8 +175,9 @@ static void print_asked(const json_t *asked, FILE *out)
 		if (lookups <= 0 || !json_is_integer(json_object_get(
 					    w, "best_hits")))
 			continue;
-		fprintf(out, "%s%.0f of at best %.0f %% (%s)", sep,
+		fprintf(out, "%s%.0f of %s%.0f %% (%s)", sep,
 			percent(figure(w, "hits"), lookups),
+			sep[0] == ',' ? "" : "at best ",
 			percent(figure(w, "best_hits"), lookups), windows[i]);
 		sep = ", ";
 	}

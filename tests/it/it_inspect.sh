@@ -97,7 +97,8 @@ make_and_remove() {
 }
 asked_more "names asked again" $((2 * N)) 0 $N make_and_remove
 kvpool status --admin "${admin[a]}" >"$tmp/summary"
-hits_line='^hits     [0-9]* of at best [0-9]* % (15m), [0-9]* of at best [0-9]* % (1h), [0-9]* of '
+hits_line='^hits     [0-9]* of at best [0-9]* % (15m), [0-9]* of [0-9]* % (1h), [0-9]* of '
+[ "$(grep '^hits' "$tmp/summary" | wc -L)" -le 80 ] || fail "too wide: $(<"$tmp/summary")"
 grep -q "$hits_line" "$tmp/summary" || fail "no windows in: $(<"$tmp/summary")"
 
 echo "== the master has those of the pool: what both asked for counts once"

@@ -114,7 +114,7 @@ refused 1 'not connected to the master, "none"' \
 	kvpool healthz --joined --admin "${admin[master]}"
 refused 2 '"x" given; usage: kvpool healthz' kvpool healthz x
 free_port
-refused 1 "nobody answers at 127.0.0.1:$port" kvpool healthz --admin "127.0.0.1:$port"
+refused 1 "no daemon answers at 127.0.0.1:$port" kvpool healthz --admin "127.0.0.1:$port"
 [[ $(kvpool status --admin "${admin[master]}") == "master at"* ]] || fail "status"
 kvpool nodes --admin "${admin[master]}" --json | jq -e '.nodes == []' >/dev/null
 [ -z "$(kvpool ls --admin "${admin[master]}")" ] || fail "ls of an empty pool"
