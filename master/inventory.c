@@ -5,8 +5,8 @@
  * and lists its objects again. Invalid entries are ignored; the node keeps
  * these objects.
  *
- * Of names outside of its namespaces (may.h) a node may only confirm what the
- * map has.
+ * Of names outside of its namespaces, and of files of users for whom its
+ * certificate does not speak (may.h), a node may only confirm what the map has.
  */
 #include <errno.h>
 #include <string.h>
@@ -286,8 +286,8 @@ static void epoch_ahead(struct master_session *s, const Kvpool__Meta *meta)
 }
 
 /*
- * An object outside of the sender's namespaces, which somebody else must have
- * listed or published. 0 or -ENOMEM.
+ * An object outside of the sender's namespaces, or of a user for whom it does
+ * not speak: somebody else must have listed or published it. 0 or -ENOMEM.
  */
 static int item_outside(struct item *it, struct master_file *f, bool held)
 {
@@ -357,7 +357,8 @@ static int judge(struct item *it, bool held)
 		return 0;
 	}
 	f = master_map_file(&it->m->map, it->path, it->len);
-	if (!master_may_change(it->s, it->path, it->len))
+	if (!master_may_change(it->s, it->path, it->len) ||
+	    !master_may_speak_for(it->s, it->meta->uid))
 		return item_outside(it, f, held);
 	if (pool_gen_epoch(it->meta->gen) > it->m->epoch ||
 	    pool_gen_epoch(it->meta->attr_gen) > it->m->epoch)

@@ -11,6 +11,18 @@ static enum pool_reach reach(const struct master_session *s, const char *path,
 	return pool_tls_id_reach(pool_conn_peer_id(s->conn), path, len);
 }
 
+bool master_may_speak_for(const struct master_session *s, uint32_t uid)
+{
+	return pool_tls_id_speaks_for(pool_conn_peer_id(s->conn), uid);
+}
+
+uint32_t master_may_user(const struct master_session *s)
+{
+	const struct pool_tls_id *id = pool_conn_peer_id(s->conn);
+
+	return id && id->nuids ? id->uids[0] : MASTER_UID_ANYONE;
+}
+
 bool master_may_see(const struct master_session *s, const char *path,
 		    size_t len)
 {

@@ -1,5 +1,6 @@
 /*
- * What a session may see and change: the namespaces in its certificate.
+ * What a session may see and change: the namespaces and users in its
+ * certificate.
  *
  * The certificate of a client or node may be limited to directories
  * (pool/tls/tls_id.h). A session keeps the namespaces of the certificate that
@@ -30,6 +31,14 @@
  *   EVICT      outside, for a copy that does not count: the answer does not
  *              tell whether there is a newer version.
  *
+ * A certificate may also be limited to users. Its session may then name no
+ * other user as the owner of what it publishes or makes (PUBLISH, MKDIR,
+ * SETATTR), nor as the one who made a change (Op.by); and it may not set owner,
+ * group or mode of what belongs to others. Else it gets -EACCES. An item of its
+ * INVENTORY that belongs to another user is treated as one outside. An UNLINK
+ * without Op.by counts as made by the first of its users. Which names it may
+ * replace and remove is not a matter of users, but of namespaces.
+ *
  * The members (names, addresses, figures) and the pool's totals are sent to
  * all.
  *
@@ -49,6 +58,12 @@
 #include "master/map.h"
 
 struct master_session;
+
+/* May it say that something is this user's, or done by him? */
+bool master_may_speak_for(const struct master_session *s, uint32_t uid);
+/* The user who makes a change of which the message does not say that;
+ * MASTER_UID_ANYONE: not known. */
+uint32_t master_may_user(const struct master_session *s);
 
 /* Is the name inside a namespace of the session, a namespace, or above one? */
 bool master_may_see(const struct master_session *s, const char *path,

@@ -14,7 +14,8 @@
  * contents that are no conflict although they are newer (Op.before). UNLINK is
  * conditional whenever it carries a generation or seen_gen.
  *
- * A change outside of the sender's namespaces gets -EACCES (may.h).
+ * A change outside of the sender's namespaces, or for a user for whom its
+ * certificate does not speak, gets -EACCES (may.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -828,6 +829,44 @@ static bool is_allowed(const struct op *op, Kvpool__Op__Kind kind)
 	return !e || e->is_dir;
 }
 
+#define SETS_OWNED (POOL_SET_MODE | POOL_SET_UID | POOL_SET_GID)
+
+/* May the session set owner, group or mode of the name? If not, its mount may
+ * show them already; the touched entry goes out in the feed and corrects that.
+ */
+static bool owns(const struct op *op)
+{
+	struct pool_entry *e =
+		pool_tree_lookup(&op->m->map.tree, op->path, op->len);
+	struct master_dir *d = e && e->is_dir ? master_entry_dir(e) : NULL;
+	struct master_file *f = e && !d ? master_entry_file(e) : NULL;
+
+	if (!e || master_may_speak_for(op->s, d ? d->uid : f->uid))
+		return true;
+	if (d)
+		master_map_touch_dir(&op->m->map, d);
+	else
+		master_map_touch_file(&op->m->map, f);
+	return false;
+}
+
+/* Does the session speak for all users whom the change names? (UNLINK names the
+ * owner of a file, who may be another.) */
+static bool is_its_user(const struct op *op, Kvpool__Op__Kind kind)
+{
+	bool names = kind == KVPOOL__OP__KIND__PUBLISH ||
+		     kind == KVPOOL__OP__KIND__MKDIR,
+	     sets = kind == KVPOOL__OP__KIND__SETATTR;
+
+	if (op->by != MASTER_UID_ANYONE &&
+	    !master_may_speak_for(op->s, op->by))
+		return false;
+	if ((names || (sets && op->set & POOL_SET_UID)) &&
+	    !master_may_speak_for(op->s, op->meta->uid))
+		return false;
+	return !sets || !(op->set & SETS_OWNED) || owns(op);
+}
+
 static int run(struct op *op, const Kvpool__Op *msg)
 {
 	op->meta = msg->meta;
@@ -846,6 +885,12 @@ static int run(struct op *op, const Kvpool__Op *msg)
 		master_count(op->m, MC_NOT_ALLOWED);
 		return -EACCES;
 	}
+	if (!is_its_user(op, msg->kind)) {
+		master_count(op->m, MC_OTHER_USERS);
+		return -EACCES;
+	}
+	if (op->by == MASTER_UID_ANYONE && msg->kind == KVPOOL__OP__KIND__UNLINK)
+		op->by = master_may_user(op->s);
 	switch (msg->kind) {
 	case KVPOOL__OP__KIND__PUBLISH:
 		return op_publish(op);

@@ -49,6 +49,9 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_NOT_ALLOWED] = { "kvpool_master_not_allowed_total", NULL,
 			     "Changes and copies refused because the sender's "
 			     "certificate is not for their directory." },
+	[MC_OTHER_USERS] = { "kvpool_master_other_users_total", NULL,
+			     "Changes refused because the sender's certificate "
+			     "does not speak for their user." },
 	[MC_INVENTORY_REFUSED] = { "kvpool_master_inventory_refused_total",
 				   NULL,
 				   "Objects that joining nodes had to drop "

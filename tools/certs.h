@@ -140,6 +140,8 @@ struct certs_who {
 	const char *hosts; /* "NAME[,ADDRESS]..."; NULL: none */
 	const char *const *dirs;
 	unsigned int ndirs;
+	uint32_t uids[POOL_TLS_UIDS_MAX];
+	unsigned int nuids;
 };
 /* The alternative names. NULL: an error, printed, such as a wrong --host. */
 X509_EXTENSION *certs_make_sans(const char *cluster,

@@ -277,11 +277,12 @@ static bool push_hosts(GENERAL_NAMES *sans, const char *list)
 }
 
 static bool push_uri(GENERAL_NAMES *sans, const char *cluster,
-		     enum pool_role role, const char *dir)
+		     const struct certs_who *who, const char *dir)
 {
 	char uri[POOL_TLS_URI_MAX + 1];
 
-	if (!pool_tls_uri(cluster, role, dir, uri, sizeof(uri)))
+	if (!pool_tls_uri(cluster, who->role, dir, uri, sizeof(uri)) &&
+	    !pool_tls_uri_uids(uri, sizeof(uri), who->uids, who->nuids))
 		return push_text(sans, GEN_URI, uri);
 	return !certs_error(
 		"--namespace: \"%s\" given; accepted: a directory below the "
@@ -296,9 +297,9 @@ static bool push_all(GENERAL_NAMES *sans, const char *cluster,
 	if (who->hosts && !push_hosts(sans, who->hosts))
 		return false;
 	if (!who->ndirs)
-		return push_uri(sans, cluster, who->role, NULL);
+		return push_uri(sans, cluster, who, NULL);
 	for (unsigned int i = 0; i < who->ndirs; i++)
-		if (!push_uri(sans, cluster, who->role, who->dirs[i]))
+		if (!push_uri(sans, cluster, who, who->dirs[i]))
 			return false;
 	return true;
 }

@@ -62,6 +62,15 @@ static json_t *namespaces_of(const struct pool_tls_id *id)
 	return list;
 }
 
+static json_t *uids_of(const struct pool_tls_id *id)
+{
+	json_t *list = json_array();
+
+	for (unsigned int i = 0; i < id->nuids; i++)
+		json_array_append_new(list, json_integer(id->uids[i]));
+	return list;
+}
+
 static void set_time(json_t *to, const char *key, const ASN1_TIME *at)
 {
 	char text[32] = "?";
@@ -109,6 +118,7 @@ static void set_id(json_t *to, X509 *cert)
 	json_object_set_new(to, "role", json_string(pool_role_name(id.role)));
 	json_object_set_new(to, "cluster", json_string(id.cluster));
 	json_object_set_new(to, "namespaces", namespaces_of(&id));
+	json_object_set_new(to, "uids", uids_of(&id));
 	pool_tls_id_fini(&id);
 }
 
@@ -127,13 +137,18 @@ json_t *certs_describe(X509 *cert)
 	return d;
 }
 
+static bool is_limit(const char *key)
+{
+	return strcmp(key, "namespaces") == 0 || strcmp(key, "uids") == 0;
+}
+
 /* Copies the member `key` in a form for people: dates without the time; "all"
- * if there is no limit to namespaces. */
+ * if there is no limit to namespaces or users. */
 static void copy(json_t *to, const json_t *from, const char *key)
 {
 	json_t *value = json_object_get(from, key);
 
-	if (strcmp(key, "namespaces") == 0 && json_array_size(value) == 0)
+	if (is_limit(key) && json_array_size(value) == 0)
 		json_object_set_new(to, key, json_string("all"));
 	else if (strcmp(key, "expires") == 0)
 		json_object_set_new(to, key,
@@ -168,8 +183,8 @@ static void sort(json_t *rows)
 void certs_print_table(json_t *rows)
 {
 	static const char *const keys[] = {
-		"name", "role", "hosts", "namespaces", "expires", "days_left",
-		"serial",
+		"name", "role", "hosts", "namespaces", "uids", "expires",
+		"days_left", "serial",
 	};
 	json_t *table = json_array(), *row;
 	size_t i;
@@ -190,8 +205,8 @@ void certs_print_one(const json_t *description)
 {
 	json_t *shown = json_copy((json_t *)description);
 
-	if (json_array_size(json_object_get(shown, "namespaces")) == 0)
-		json_object_set_new(shown, "namespaces", json_string("all"));
+	copy(shown, description, "namespaces");
+	copy(shown, description, "uids");
 	cmd_print_flat(shown, stdout);
 	json_decref(shown);
 }

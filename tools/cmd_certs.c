@@ -12,11 +12,12 @@
 
 #define DIR_ACCEPTED "the directory of the CA"
 #define OUT_ACCEPTED "the directory for ca.crt, tls.crt and tls.key"
+#define UID_ACCEPTED "1 to 16 numbers of users, with commas between: 1000,1001"
 #define CN_ACCEPTED "1 to 64 printable ASCII characters"
 
 /* The values of all subcommands' options. */
 struct certs {
-	const char *dir, *cluster, *role, *host, *name, *out, *tls_dir;
+	const char *dir, *cluster, *role, *host, *uid, *name, *out, *tls_dir;
 	struct daemon_strings namespaces;
 	uint64_t days;
 	bool json, ca_only, next, finish, force;
@@ -169,7 +170,9 @@ static int run_init(int argc, char **argv)
 static const char issue_usage[] =
 	"usage: kvpool certs issue --dir CA --role ROLE --host NAME[,ADDRESS]"
 	"...\n"
-	"           [--namespace DIR]... [--name CN] [--days N] --out DIR\n"
+	"           [--namespace DIR]... [--uid N[,N]...] [--name CN] [--days N]"
+	"\n"
+	"           --out DIR\n"
 	"\n"
 	"Makes a key and a certificate for a daemon, a client or an operator, "
 	"and\n"
@@ -225,6 +228,13 @@ static bool issue_is_valid(struct daemon_option *opts, const struct certs *c,
 		return rejects(opts, "namespace",
 			       "only with --role client or node: a master and "
 			       "an admin are not limited");
+	if (c->uid && who->role != POOL_ROLE_CLIENT &&
+	    who->role != POOL_ROLE_NODE)
+		return rejects(opts, "uid",
+			       "only with --role client or node: a master and "
+			       "an admin are not limited");
+	if (c->uid && !pool_tls_uids_parse(c->uid, who->uids, &who->nuids))
+		return rejects(opts, "uid", UID_ACCEPTED);
 	if (c->name && !cn_is_valid(c->name))
 		return rejects(opts, "name", CN_ACCEPTED);
 	return sans_are_valid(c, who);
@@ -278,6 +288,10 @@ static int run_issue(int argc, char **argv)
 		  .value = &c.namespaces, .arg = "DIR", .no_env = true,
 		  .help = "Limit a client or node to this directory of the\n"
 			  "pool, and to others if it is given again." },
+		{ .name = "uid", .type = OPT_STRING, .value = &c.uid,
+		  .arg = "N[,N]...", .no_env = true,
+		  .help = "Limit a client or node to these users: what it\n"
+			  "makes can belong to no other." },
 		{ .name = "name", .type = OPT_STRING, .value = &c.name,
 		  .arg = "CN", .no_env = true,
 		  .help = "A name for logs; default: the first host, or the\n"

@@ -85,8 +85,13 @@ int kvpool_path_key(const struct kvpool_ns *ns, const char *path, void *buf,
 int client_denied(const struct kvpool *p, const char *what)
 {
 	const struct pool_tls_id *self = pool_node_self(p->node);
-	char dirs[POOL_TLS_DIRS_TEXT];
+	char dirs[POOL_TLS_DIRS_TEXT], uids[POOL_TLS_UIDS_URI];
 
+	if (!pool_tls_id_speaks_for(self, geteuid()))
+		return client_fail(-EACCES, "\"%s\": this connection's "
+				   "certificate does not speak for user %u, but "
+				   "for %s", what, (unsigned int)geteuid(),
+				   pool_tls_id_uids(self, uids));
 	return client_fail(-EACCES, "\"%s\" is not in the namespaces of this "
 			   "connection's certificate: %s", what,
 			   self ? pool_tls_id_dirs(self, dirs) : "none");

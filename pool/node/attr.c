@@ -120,6 +120,10 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 	struct node_attr was = *a;
 	int err = node_may_set(pe);
 
+	if (!err && c->set & (POOL_SET_MODE | POOL_SET_UID | POOL_SET_GID))
+		err = node_may_own(n, a->uid);
+	if (!err && c->set & POOL_SET_UID)
+		err = node_may_own(n, c->attr.uid);
 	if (!err && sets)
 		err = node_admit(n, a->uid, 0, old, xattrs);
 	if (err) {

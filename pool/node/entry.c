@@ -66,6 +66,11 @@ int node_may_set(const struct pool_entry *pe)
 		       -EACCES;
 }
 
+int node_may_own(const struct pool_node *n, uint32_t uid)
+{
+	return pool_tls_id_speaks_for(n->self, uid) ? 0 : -EACCES;
+}
+
 bool pool_node_visible(const struct pool_entry *pe)
 {
 	const struct node_entry *e = (const void *)pe;

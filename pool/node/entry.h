@@ -110,6 +110,9 @@ bool node_is_ours(const struct pool_entry *e);
 int node_may_change_in(const struct node_dirent *dir);
 /* May attributes of e be changed? Also of a namespace itself. 0 or -EACCES. */
 int node_may_set(const struct pool_entry *e);
+/* Does the certificate speak for uid, so that files and directories of this
+ * user can be made and published? 0 or -EACCES. */
+int node_may_own(const struct pool_node *n, uint32_t uid);
 /* Hides published generations <= gen; 0 hides none. */
 void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen);
 /* e has no published state any more. */

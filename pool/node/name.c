@@ -62,6 +62,8 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	if (e && pool_node_visible(e))
 		return -EEXIST;
 	err = may_mkdir(n, dir, name, len);
+	if (!err)
+		err = node_may_own(n, attr->uid);
 	if (err)
 		return err;
 	if (e && !e->is_dir)
@@ -366,6 +368,9 @@ int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 		*ret_to = to;
 		return 0;
 	}
+	err = node_may_own(n, pool_node_attr(from)->uid);
+	if (err)
+		return err;
 	if (from->is_dir)
 		return move_dir(n, node_dir(from), dir, name, len, to, ret_to);
 	if (to && to->is_dir)

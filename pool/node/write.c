@@ -88,11 +88,13 @@ int node_own_make(struct pool_node *n, struct node_entry *e,
 		  const struct node_attr *attr, uint64_t size_hint,
 		  struct node_object **ret_obj)
 {
-	struct node_object *o = node_object_new(e, NODE_WRITING);
+	int err = node_may_own(n, attr->uid);
+	struct node_object *o = err ? NULL : node_object_new(e, NODE_WRITING);
 	struct node_writer *w = o ? node_writer_new(o) : NULL;
 	struct pool_rules rules;
-	int err;
 
+	if (err)
+		return err;
 	if (!w) {
 		free(o);
 		return -ENOMEM;

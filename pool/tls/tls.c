@@ -234,11 +234,13 @@ static const char *limits_text(const struct pool_tls_id *id,
 }
 
 /* New files must have the cluster, role and namespaces with which the process
- * started, because they decided which names it shows. */
+ * started, because they decided which names it shows; and the users, for which
+ * it may have files that are not published yet. */
 static bool is_another(const struct pool_tls *t, const struct certs *c,
 		       char why[POOL_TLS_WHY])
 {
 	char now[POOL_TLS_DIRS_TEXT], was[POOL_TLS_DIRS_TEXT];
+	char of[POOL_TLS_UIDS_URI];
 
 	if (!t->certs)
 		return false;
@@ -249,6 +251,12 @@ static bool is_another(const struct pool_tls *t, const struct certs *c,
 			 "restart to use it", t->dir,
 			 pool_role_name(c->id.role), c->id.cluster,
 			 pool_role_name(t->self.role), t->self.cluster);
+		return true;
+	}
+	if (!pool_tls_id_same_uids(&t->self, &c->id)) {
+		snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " is now for "
+			 "other users (%s): restart to use it", t->dir,
+			 c->id.nuids ? pool_tls_id_uids(&c->id, of) : "all");
 		return true;
 	}
 	if (pool_tls_id_same_dirs(&t->self, &c->id))

@@ -44,7 +44,7 @@ bool pool_role_parse(const char *text, enum pool_role *ret)
 	return parse_role(text, strlen(text), ret);
 }
 
-static bool role_has_dirs(enum pool_role role)
+static bool role_is_limitable(enum pool_role role)
 {
 	return role == POOL_ROLE_NODE || role == POOL_ROLE_CLIENT;
 }
@@ -144,6 +144,37 @@ static bool decode_dir(const char *text, char to[POOL_TLS_DIR_MAX + 1])
 	return dir_is_valid(to);
 }
 
+/* One uid; *end: what follows it. */
+static bool parse_uid(const char *text, uint32_t *ret, const char **end)
+{
+	uint64_t uid = 0;
+	unsigned int n;
+
+	for (n = 0; text[n] >= '0' && text[n] <= '9' && n < 10; n++)
+		uid = 10 * uid + (uint64_t)(text[n] - '0');
+	*end = text + n;
+	*ret = (uint32_t)uid;
+	return n > 0 && (n == 1 || text[0] != '0') && uid < UINT32_MAX;
+}
+
+bool pool_tls_uids_parse(const char *text, uint32_t uids[POOL_TLS_UIDS_MAX],
+			 unsigned int *ret_n)
+{
+	unsigned int n = 0;
+
+	for (;; text++) {
+		if (n == POOL_TLS_UIDS_MAX || !parse_uid(text, &uids[n], &text))
+			return false;
+		n++;
+		if (!*text) {
+			*ret_n = n;
+			return true;
+		}
+		if (*text != ',')
+			return false;
+	}
+}
+
 /* ---- reading ---- */
 
 /* The URIs read so far. */
@@ -164,7 +195,7 @@ static int add_dir(struct reading *r, const char *text)
 {
 	char dir[POOL_TLS_DIR_MAX + 1];
 
-	if (!role_has_dirs(r->id.role))
+	if (!role_is_limitable(r->id.role))
 		return refuse(r, "limits a master or an admin to a directory; "
 				 "only a client or a node can be limited");
 	if (!decode_dir(text, dir))
@@ -206,17 +237,43 @@ static int set_role(struct reading *r, const char *text, size_t len)
 	return 0;
 }
 
-/* text: what follows PREFIX. */
-static int read_ours(struct reading *r, const char *text)
+/* query: what follows '?'; NULL: there is none. */
+static int set_uids(struct reading *r, const char *query)
 {
-	size_t len = strcspn(text, "/");
-	int rc = set_cluster(r, text, len);
+	struct pool_tls_id now = { .nuids = 0 };
 
+	if (query && !role_is_limitable(r->id.role))
+		return refuse(r, "limits a master or an admin to users; only a "
+				 "client or a node can be limited");
+	if (query && (strncmp(query, "uid=", 4) != 0 ||
+		      !pool_tls_uids_parse(query + 4, now.uids, &now.nuids)))
+		return refuse(r, "has a URI " PREFIX "...?... that is not a "
+				 "list of users, ?uid=N,N");
+	if (r->any && !pool_tls_id_same_uids(&r->id, &now))
+		return refuse(r, "has URIs " PREFIX "... with different users");
+	r->id.nuids = now.nuids;
+	memcpy(r->id.uids, now.uids, sizeof(now.uids));
+	return 0;
+}
+
+/* text: what follows PREFIX. Changes it. */
+static int read_ours(struct reading *r, char *text)
+{
+	char *query = strchr(text, '?');
+	size_t len;
+	int rc;
+
+	if (query)
+		*query++ = '\0';
+	len = strcspn(text, "/");
+	rc = set_cluster(r, text, len);
 	if (rc)
 		return rc;
 	text += len + (text[len] == '/');
 	len = strcspn(text, "/");
 	rc = set_role(r, text, len);
+	if (!rc)
+		rc = set_uids(r, query);
 	if (rc)
 		return rc;
 	r->any = true;
@@ -437,6 +494,53 @@ const char *pool_tls_id_dirs(const struct pool_tls_id *id,
 	return buf;
 }
 
+/* ---- users ---- */
+
+static bool has_uid(const struct pool_tls_id *id, uint32_t uid)
+{
+	for (unsigned int i = 0; i < id->nuids; i++)
+		if (id->uids[i] == uid)
+			return true;
+	return false;
+}
+
+bool pool_tls_id_speaks_for(const struct pool_tls_id *id, uint32_t uid)
+{
+	return !id || !id->nuids || has_uid(id, uid);
+}
+
+bool pool_tls_id_same_uids(const struct pool_tls_id *a,
+			   const struct pool_tls_id *b)
+{
+	unsigned int i;
+
+	for (i = 0; i < a->nuids; i++)
+		if (!has_uid(b, a->uids[i]))
+			return false;
+	for (i = 0; i < b->nuids; i++)
+		if (!has_uid(a, b->uids[i]))
+			return false;
+	return true;
+}
+
+static void write_uids(const uint32_t *uids, unsigned int n,
+		       char buf[POOL_TLS_UIDS_URI])
+{
+	int len = 0;
+
+	buf[0] = '\0';
+	for (unsigned int i = 0; i < n; i++)
+		len += snprintf(buf + len, POOL_TLS_UIDS_URI - (size_t)len,
+				"%s%u", i ? "," : "", uids[i]);
+}
+
+const char *pool_tls_id_uids(const struct pool_tls_id *id,
+			     char buf[POOL_TLS_UIDS_URI])
+{
+	write_uids(id->uids, id->nuids, buf);
+	return buf;
+}
+
 /* ---- writing ---- */
 
 static int check_dir(const char *dir, size_t len)
@@ -468,7 +572,7 @@ int pool_tls_uri(const char *cluster, enum pool_role role, const char *dir,
 	size_t len;
 	int rc;
 
-	if (!pool_cluster_is_valid(cluster) || (dir && !role_has_dirs(role)))
+	if (!pool_cluster_is_valid(cluster) || (dir && !role_is_limitable(role)))
 		return -EINVAL;
 	if (dir) {
 		dir += dir[0] == '/';
@@ -483,6 +587,21 @@ int pool_tls_uri(const char *cluster, enum pool_role role, const char *dir,
 	rc = snprintf(to, cap, PREFIX "%s/%s%s%s", cluster,
 		      pool_role_name(role), dir ? "/" : "", encoded);
 	return (size_t)rc < cap ? 0 : -ENAMETOOLONG;
+}
+
+int pool_tls_uri_uids(char *to, size_t cap, const uint32_t *uids,
+		      unsigned int n)
+{
+	char list[POOL_TLS_UIDS_URI];
+	size_t len = strlen(to);
+
+	if (!n)
+		return 0;
+	write_uids(uids, n, list);
+	return (size_t)snprintf(to + len, cap - len, "?uid=%s", list) <
+			       cap - len ?
+		       0 :
+		       -ENAMETOOLONG;
 }
 
 /* ---- hosts ---- */

@@ -80,12 +80,15 @@ static void check_again(const struct pool_tls_id *id)
 		require(!dir || pool_path_check(dir, strlen(dir)) == 0);
 		require(pool_tls_uri(id->cluster, id->role, dir, uri,
 				     sizeof(uri)) == 0);
+		require(pool_tls_uri_uids(uri, sizeof(uri), id->uids,
+					  id->nuids) == 0);
 		add_uri(names, uri, strlen(uri));
 	} while (++i < id->ndirs);
 	require(read_id(names, &again) == 0);
 	require(again.role == id->role);
 	require(strcmp(again.cluster, id->cluster) == 0);
 	require(pool_tls_id_same_dirs(id, &again));
+	require(pool_tls_id_same_uids(id, &again));
 	pool_tls_id_fini(&again);
 }
 
@@ -108,6 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	require(pool_cluster_is_valid(id.cluster));
 	require(id.role < POOL_ROLES && id.ndirs <= POOL_TLS_DIRS_MAX);
+	require(id.nuids <= POOL_TLS_UIDS_MAX);
 	check_path(&id, line, left);
 	check_again(&id);
 	pool_tls_id_fini(&id);

@@ -1,7 +1,7 @@
 /* What a session whose certificate is limited to directories sees, and what it
  * may change. Node 0 is not limited; node 1 is limited to a; node 2, a client,
- * is limited to b/c. */
-#define NNODES 3
+ * is limited to b/c; node 3 is limited to users 7 and 8. */
+#define NNODES 4
 #include <errno.h>
 
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -48,6 +48,8 @@ static int may_setup(void **state)
 		{ .uri = { "kvpool://test/node" }, .host = { "127.0.0.1" } },
 		{ .uri = { "kvpool://test/node/a" }, .host = { "127.0.0.1" } },
 		{ .uri = { "kvpool://test/client/b/c" } },
+		{ .uri = { "kvpool://test/node?uid=7,8" },
+		  .host = { "127.0.0.1" } },
 	};
 
 	pki_ca_make(&ca);
@@ -120,9 +122,10 @@ static void comes(int i)
 	run_until(&loop, node[i].completes > 0);
 }
 
+/* Those that are limited to directories, and node 0. */
 static void all_come(void)
 {
-	for (int i = 0; i < NNODES; i++)
+	for (int i = 0; i < 3; i++)
 		comes(i);
 }
 
@@ -439,7 +442,7 @@ static void after_a_start_it_is_judged_when_others_have_listed_theirs(void **sta
 	(void)state;
 	all_come();
 	gen = place_on_1();
-	for (i = 0; i < NNODES; i++)
+	for (i = 0; i < 3; i++)
 		fake_hang_up(&node[i]);
 	stop_master();
 	begin_master();
@@ -467,6 +470,98 @@ static void after_a_start_it_is_judged_when_others_have_listed_theirs(void **sta
 	assert_false(node[1].closed);
 }
 
+/* ---- users ---- */
+
+static int does(uint32_t uid, uint32_t by, Kvpool__Op__Kind kind,
+		const char *path)
+{
+	int status;
+
+	fake_uid = uid;
+	fake_by = by;
+	status = fake_do(&node[3], kind, path);
+	fake_uid = fake_by = 0;
+	return status;
+}
+
+static void what_is_made_belongs_to_its_users(void **state)
+{
+	(void)state;
+	comes(0);
+	comes(3);
+	assert_int_equal(0, does(7, 0, PUBLISH, "x"));
+	assert_int_equal(0, does(8, 0, MKDIR, "d"));
+	assert_int_equal(0, does(8, 1 + 7, PUBLISH, "d/y"));
+	assert_int_equal(0, count("kvpool_master_other_users_total"));
+	assert_int_equal(-EACCES, does(9, 0, PUBLISH, "z"));
+	assert_int_equal(-EACCES, does(0, 0, PUBLISH, "x"));
+	assert_int_equal(-EACCES, does(9, 0, MKDIR, "e"));
+	assert_int_equal(-EACCES, does(7, 1 + 9, PUBLISH, "z"));
+	assert_int_equal(-EACCES, does(7, 1 + 9, UNLINK, "x"));
+	assert_int_equal(5, count("kvpool_master_other_users_total"));
+	settle();
+	assert_int_equal(7, fake_find(&node[0], "x")->uid);
+	assert_false(shows(0, "z") || shows(0, "e"));
+	assert_int_equal(0, does(9, 0, UNLINK, "x"));
+}
+
+static int sets(int i, const char *path, uint32_t set, uint32_t uid)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, path, 0);
+	meta.uid = uid;
+	op.kind = SETATTR;
+	op.meta = &meta;
+	op.set = set;
+	return fake_op(&node[i], &op);
+}
+
+static void owners_and_modes_are_set_for_its_users(void **state)
+{
+	(void)state;
+	comes(0);
+	comes(3);
+	fake_publish(&node[0], "others");
+	assert_int_equal(0, fake_do(&node[0], MKDIR, "dir"));
+	assert_int_equal(0, does(7, 0, PUBLISH, "own"));
+	assert_int_equal(0, sets(3, "own", POOL_SET_MODE, 0));
+	assert_int_equal(0, sets(3, "own", POOL_SET_UID, 8));
+	assert_int_equal(-EACCES, sets(3, "own", POOL_SET_UID, 9));
+	assert_int_equal(-EACCES, sets(3, "others", POOL_SET_UID, 7));
+	assert_int_equal(-EACCES, sets(3, "others", POOL_SET_MODE, 7));
+	assert_int_equal(-EACCES, sets(3, "others", POOL_SET_GID, 7));
+	assert_int_equal(-EACCES, sets(3, "dir", POOL_SET_MODE, 7));
+	assert_int_equal(0, sets(3, "others", POOL_SET_MTIME, 0));
+	assert_int_equal(5, count("kvpool_master_other_users_total"));
+	settle();
+	assert_int_equal(8, fake_find(&node[0], "own")->uid);
+	assert_int_equal(0, fake_find(&node[0], "others")->uid);
+}
+
+static void its_inventory_brings_files_of_its_users_only(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	comes(0);
+	gen = fake_publish(&node[0], "x");
+	joins(3);
+	fake_uid = 7;
+	fake_inventory(&node[3], "own", gen + 1, false);
+	fake_uid = 0;
+	fake_inventory(&node[3], "forged", gen + 2, false);
+	fake_inventory(&node[3], "x", gen, true);
+	run_until(&loop, node[3].ndrops > 0 && shows(0, "own"));
+	assert_true(fake_dropped(&node[3], "forged", gen + 2, DELETED));
+	settle();
+	assert_false(shows(0, "forged"));
+	assert_int_equal(7, fake_find(&node[0], "own")->uid);
+	assert_true(fake_knows(&node[0], "x", gen));
+	assert_false(fake_dropped(&node[3], "x", gen, DELETED));
+}
+
 #define MAY(test) \
 	cmocka_unit_test_setup_teardown(test, may_setup, may_teardown)
 
@@ -487,6 +582,9 @@ int main(void)
 		MAY(an_inventory_does_not_use_up_the_generations),
 		MAY(a_limited_client_does_not_raise_the_epoch),
 		MAY(after_a_start_it_is_judged_when_others_have_listed_theirs),
+		MAY(what_is_made_belongs_to_its_users),
+		MAY(owners_and_modes_are_set_for_its_users),
+		MAY(its_inventory_brings_files_of_its_users_only),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));

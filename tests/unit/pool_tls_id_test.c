@@ -78,6 +78,65 @@ static void cluster_role_and_directories_are_read(void **state)
 	assert_int_equal(0, id.ndirs);
 }
 
+static void users_are_read(void **state)
+{
+	struct tls_san sans[] = {
+		TLS_URI("kvpool://c/client/a?uid=1000,0,4294967294"),
+		TLS_URI("kvpool://c/client/b?uid=0,4294967294,1000"),
+	};
+	struct tls_san plain = TLS_URI("kvpool://c/node?uid=7");
+	struct pool_tls_id id, other = { .nuids = 0 };
+	char buf[POOL_TLS_UIDS_URI];
+
+	(void)state;
+	reads("x", sans, COUNT(sans), &id);
+	assert_int_equal(2, id.ndirs);
+	assert_string_equal("a", id.dirs[0]);
+	assert_int_equal(3, id.nuids);
+	assert_true(pool_tls_id_speaks_for(&id, 1000));
+	assert_true(pool_tls_id_speaks_for(&id, 0));
+	assert_true(pool_tls_id_speaks_for(&id, 4294967294));
+	assert_false(pool_tls_id_speaks_for(&id, 1));
+	assert_string_equal("0,4294967294,1000", pool_tls_id_uids(&id, buf));
+	assert_false(pool_tls_id_same_uids(&id, &other));
+	assert_false(pool_tls_id_same_uids(&other, &id));
+	pool_tls_id_fini(&id);
+	reads("x", &plain, 1, &id);
+	assert_int_equal(0, id.ndirs);
+	assert_int_equal(1, id.nuids);
+	pool_tls_id_fini(&id);
+	assert_true(pool_tls_id_speaks_for(&other, 5));
+	assert_true(pool_tls_id_speaks_for(NULL, 5));
+}
+
+static void users_that_are_no_list_are_refused(void **state)
+{
+	(void)state;
+	REFUSED("list of users", TLS_URI("kvpool://c/client?"));
+	REFUSED("list of users", TLS_URI("kvpool://c/client?uid="));
+	REFUSED("list of users", TLS_URI("kvpool://c/client?uid=1,"));
+	REFUSED("list of users", TLS_URI("kvpool://c/client?uid=,1"));
+	REFUSED("list of users", TLS_URI("kvpool://c/client?uid=1&uid=2"));
+	REFUSED("list of users", TLS_URI("kvpool://c/client?uid=01"));
+	REFUSED("list of users", TLS_URI("kvpool://c/client?uid=-1"));
+	REFUSED("list of users", TLS_URI("kvpool://c/client?uid=4294967295"));
+	REFUSED("list of users", TLS_URI("kvpool://c/client?uid=42949672960"));
+	REFUSED("list of users", TLS_URI("kvpool://c/client?gid=1"));
+	REFUSED("list of users", TLS_URI("kvpool://c/client/a?uid=1?uid=2"));
+	REFUSED("list of users",
+		TLS_URI("kvpool://c/client"
+			"?uid=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"));
+	REFUSED("different users", TLS_URI("kvpool://c/client/a?uid=1"),
+		TLS_URI("kvpool://c/client/b?uid=2"));
+	REFUSED("different users", TLS_URI("kvpool://c/client/a?uid=1"),
+		TLS_URI("kvpool://c/client/b"));
+	REFUSED("different users", TLS_URI("kvpool://c/client/a"),
+		TLS_URI("kvpool://c/client/b?uid=2"));
+	REFUSED("limits a master", TLS_URI("kvpool://c/admin?uid=1"));
+	REFUSED("limits a master", TLS_URI("kvpool://c/master?uid=1"));
+	REFUSED("without a role", TLS_URI("kvpool://c/?uid=1"));
+}
+
 static void each_role_is_read(void **state)
 {
 	static const struct tls_san sans[POOL_ROLES] = {
@@ -153,7 +212,7 @@ static void a_wrong_uri_of_ours_is_not_ignored(void **state)
 	REFUSED("without a role", TLS_URI("kvpool://c/"));
 	REFUSED("without a role", TLS_URI("kvpool://c/root"));
 	REFUSED("without a role", TLS_URI("kvpool://c/NODE"));
-	REFUSED("without a role", TLS_URI("kvpool://c/node?x"));
+	REFUSED("list of users", TLS_URI("kvpool://c/node?x"));
 	REFUSED("without a role", TLS_URI("kvpool://c/node#x"));
 	REFUSED("does not begin", TLS_URI("kvpool:c/node"));
 	REFUSED("does not begin", TLS_URI("KVPOOL://c/node"));
@@ -177,7 +236,7 @@ static void directories_that_could_lead_elsewhere_are_refused(void **state)
 	static const char *const bad[] = {
 		"", "/", "a/", "/a", "a//b", ".", "..", "a/..", "../a",
 		"a/../b", "a/./b", "%2e%2E/b", "a/%2E", "a%2Fb", "a%2fb",
-		"a%00b", "a%", "a%4", "a%4g", "a%g4", "a b", "a\nb", "a?b",
+		"a%00b", "a%", "a%4", "a%4g", "a%g4", "a b", "a\nb", "?uid=1",
 		"a#b", "a\\b", "\xc3\xbc", "a%2Fb/c", "%00",
 	};
 	char uri[64];
@@ -383,6 +442,20 @@ static void what_is_written_is_read(void **state)
 	free(longest);
 }
 
+static void users_are_written(void **state)
+{
+	static const uint32_t uids[] = { 1000, 0 };
+	char uri[POOL_TLS_URI_MAX + 1] = "kvpool://c/client/a%3F";
+
+	(void)state;
+	assert_int_equal(0, pool_tls_uri_uids(uri, sizeof(uri), uids, 0));
+	assert_string_equal("kvpool://c/client/a%3F", uri);
+	assert_int_equal(-ENAMETOOLONG, pool_tls_uri_uids(uri, 33, uids, 2));
+	strcpy(uri, "kvpool://c/client/a%3F");
+	assert_int_equal(0, pool_tls_uri_uids(uri, 34, uids, 2));
+	assert_string_equal("kvpool://c/client/a%3F?uid=1000,0", uri);
+}
+
 static void what_cannot_be_read_is_not_written(void **state)
 {
 	static const char *const bad[] = { "",	  "/",	  "//",	  "a//b",
@@ -480,6 +553,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(cluster_role_and_directories_are_read),
+		T(users_are_read),
+		T(users_that_are_no_list_are_refused),
 		T(each_role_is_read),
 		T(a_certificate_without_a_uri_of_ours_is_refused),
 		T(two_clusters_or_two_roles_are_refused),
@@ -494,6 +569,7 @@ int main(void)
 		T(hosts_are_names_or_addresses),
 		T(the_common_name_is_no_host),
 		T(what_is_written_is_read),
+		T(users_are_written),
 		T(what_cannot_be_read_is_not_written),
 		T(a_path_is_inside_above_or_elsewhere),
 		T(the_nearest_of_several_directories_counts),

@@ -66,23 +66,27 @@ void pki_ca_free(struct pki_ca *ca)
 	X509_free(ca->cert);
 }
 
-static void add_names(X509 *cert, X509 *issuer, const struct pki_want *w)
+static void push(GENERAL_NAMES *names, int type, const char *text)
 {
-	char names[1024] = "";
-	size_t at = 0;
+	GENERAL_NAME *name = a2i_GENERAL_NAME(NULL, NULL, NULL, type, text, 0);
+
+	assert_true(name && sk_GENERAL_NAME_push(names, name) > 0);
+}
+
+static void add_names(X509 *cert, const struct pki_want *w)
+{
+	GENERAL_NAMES *names = GENERAL_NAMES_new();
 
 	for (int i = 0; i < 4 && w->uri[i]; i++)
-		at += (size_t)snprintf(names + at, sizeof(names) - at,
-				       ",URI:%s", w->uri[i]);
+		push(names, GEN_URI, w->uri[i]);
 	for (int i = 0; i < 4 && w->host[i]; i++)
-		at += (size_t)snprintf(names + at, sizeof(names) - at, ",%s:%s",
-				       w->host[i][0] >= '0' &&
-						       w->host[i][0] <= '9' ?
-					       "IP" :
-					       "DNS",
-				       w->host[i]);
-	if (at > 0)
-		add(cert, issuer, NID_subject_alt_name, names + 1);
+		push(names, w->host[i][0] >= '0' && w->host[i][0] <= '9' ?
+				    GEN_IPADD : GEN_DNS, w->host[i]);
+	if (sk_GENERAL_NAME_num(names) > 0)
+		assert_int_equal(1, X509_add1_ext_i2d(cert,
+						      NID_subject_alt_name,
+						      names, 0, 0));
+	GENERAL_NAMES_free(names);
 }
 
 static FILE *create(const char *dir, const char *name)
@@ -113,7 +117,7 @@ void pki_dir_write(const char *dir, const struct pki_ca *ca,
 	X509_set_issuer_name(cert, X509_get_subject_name(issuer));
 	add(cert, issuer, NID_basic_constraints, "critical,CA:FALSE");
 	add(cert, issuer, NID_ext_key_usage, "serverAuth,clientAuth");
-	add_names(cert, issuer, w);
+	add_names(cert, w);
 	assert_true(X509_sign(cert, ca ? ca->key : key, EVP_sha256()) > 0);
 	f = create(dir, "ca.crt");
 	assert_int_equal(1, PEM_write_X509(f, trusted->cert));
