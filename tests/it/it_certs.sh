@@ -94,9 +94,12 @@ issue --role client --namespace /models/llama --namespace 'team a' --name 'engin
 [ "$(ext engine/tls.crt subjectAltName)" = "URI:kvpool://prod/client/models/llama, URI:kvpool://prod/client/team%20a" ] ||
 	fail "$(ext engine/tls.crt subjectAltName)"
 lasts 60 engine/tls.crt
+issue --role client --namespace a --namespace b --uid 1000,0 --out users
+[ "$(ext users/tls.crt subjectAltName)" = "URI:kvpool://prod/client/a?uid=1000,0, URI:kvpool://prod/client/b?uid=1000,0" ] ||
+	fail "$(ext users/tls.crt subjectAltName)"
 issue --role master --host m1 --out m1
 issue --role admin --out root
-[ "$(for d in gpu1 engine m1 root; do serial $d/tls.crt; done | sort -u | grep -cE '^[0-9A-F]{20,32}$')" = 4 ] ||
+[ "$(for d in gpu1 engine users m1 root; do serial $d/tls.crt; done | sort -u | grep -cE '^[0-9A-F]{20,32}$')" = 5 ] ||
 	fail "serial numbers are not random"
 
 echo "== wrong options are refused, and leave nothing behind"
@@ -120,6 +123,10 @@ refused 2 '--namespace: .*only with --role client or node' \
 	issue --role admin --namespace a --out x
 refused 2 '--namespace: "17" given; accepted: .* up to 16 times' \
 	issue --role client --out x $(seq -f '--namespace %.0f' 17)
+for uid in '' 01 -1 1,,2 4294967295 root "$(seq -s, 17)"; do
+	refused 2 '--uid: (".*"|no value) given; accepted: ' issue --role client --uid "$uid" --out x
+done
+refused 2 '--uid: .*only with --role client or node' issue --role master --host m --uid 1 --out x
 refused 2 '--name: .*1 to 64 printable' issue --role admin --out x --name $'a\tb'
 refused 2 '--name: .*1 to 64 printable' issue --role admin --out x \
 	--name "$(printf 'a%.0s' {1..65})"
@@ -136,16 +143,17 @@ chmod 640 ca/ca.key
 refused 1 'ca/ca.key: its mode is 0640.*chmod 600 ca/ca.key' issue --role admin --out x
 chmod 600 ca/ca.key
 [ ! -e x ] || [ -z "$(ls -A x)" ] || fail "x: $(ls -A x)"
-[ "$(ls ca/issued | wc -l)" = 4 ] || fail "a certificate was recorded in vain"
+[ "$(ls ca/issued | wc -l)" = 5 ] || fail "a certificate was recorded in vain"
 
 echo "== list"
 certs list --dir ca | tee list
 [ "$(awk '{ print $1 }' list | head -n2 | tail -n1)" = engine ] ||
 	fail "the first to expire is not the first"
-grep -qE '^gpu1 +node +gpu1,gpu1.example.org,10.0.0.2,fd00::2 +all +20' list || fail "gpu1"
-grep -qE '^engine 1 +client +- +models/llama,team%20a +20' list || fail "engine 1"
+grep -qE '^gpu1 +node +gpu1,gpu1.example.org,10.0.0.2,fd00::2 +all +all +20' list || fail "gpu1"
+grep -qE '^engine 1 +client +- +models/llama,team%20a +all +20' list || fail "engine 1"
+grep -qE '^client +client +- +a,b +1000,0 +20' list || fail "users"
 certs list --dir ca --json | jq -e --arg s "$(serial gpu1/tls.crt)" '
-	length == 4 and (map(select(.serial == $s)) | length == 1 and
+	length == 5 and (map(select(.serial == $s)) | length == 1 and
 		(.[0] | .role == "node" and .namespaces == [] and .cluster == "prod" and
 		.hosts == ["gpu1", "gpu1.example.org", "10.0.0.2", "fd00::2"] and
 		(.days_left == 364 or .days_left == 365)))' >/dev/null || fail "JSON"
