@@ -11,6 +11,16 @@ struct node_member *node_member(struct pool_node *n, uint32_t index)
 	return &n->members[index];
 }
 
+struct node_member *node_member_by_id(struct pool_node *n,
+				      const uint8_t id[POOL_ID_SIZE])
+{
+	for (uint32_t i = 0; i < NODE_NODES_MAX; i++)
+		if (n->members[i].known &&
+		    memcmp(n->members[i].addr.id, id, POOL_ID_SIZE) == 0)
+			return &n->members[i];
+	return NULL;
+}
+
 void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 {
 	struct node_member *m;

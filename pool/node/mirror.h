@@ -29,6 +29,8 @@ struct node_member {
 
 /* NULL: unknown. */
 struct node_member *node_member(struct pool_node *n, uint32_t index);
+struct node_member *node_member_by_id(struct pool_node *n,
+				      const uint8_t id[POOL_ID_SIZE]);
 void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info);
 /* The largest free space of another store that is alive and not draining, less
  * a fiftieth of its capacity. */

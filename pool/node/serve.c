@@ -121,7 +121,19 @@ static void peer_lender_gone(void *arg, const uint8_t id[POOL_ID_SIZE])
 	(void)id; /* descriptors stay valid */
 }
 
+static const char *peer_member(void *arg, const uint8_t id[POOL_ID_SIZE],
+			       bool *ret_is_store)
+{
+	const struct node_member *m = node_member_by_id(arg, id);
+
+	if (!m || !m->alive || !m->advertise[0])
+		return NULL;
+	*ret_is_store = m->is_store;
+	return m->advertise;
+}
+
 const struct pool_peers_ops node_peers_ops = {
+	.member = peer_member,
 	.get = peer_get,
 	.lent = peer_lent,
 	.returned = peer_returned,

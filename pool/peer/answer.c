@@ -79,7 +79,8 @@ static void session_used(struct session *s)
 }
 
 /* Binds the id to the address and, if there is one, to the certificate, so that
- * a peer that claims another's id cannot close or use the other's lanes. */
+ * a peer that claims another's id cannot close or use the other's lanes. Of the
+ * certificate it binds what a renewal does not change. */
 static void id_bind(struct session *s, const uint8_t claimed[POOL_ID_SIZE])
 {
 	const struct pool_tls_id *peer = pool_conn_peer_id(s->conn);
@@ -87,16 +88,21 @@ static void id_bind(struct session *s, const uint8_t claimed[POOL_ID_SIZE])
 		uint8_t id[POOL_ID_SIZE], addr[POOL_ADDRESS_SIZE];
 		uint8_t role;
 		char name[POOL_TLS_NAME_MAX + 1];
-	} all = { 0 };
+		uint64_t limits;
+	} all;
 	XXH128_canonical_t canon;
 
+	memset(&all, 0, sizeof(all)); /* also between the fields */
 	memcpy(all.id, claimed, sizeof(all.id));
 	memcpy(all.addr, s->addr, sizeof(all.addr));
 	if (peer) {
 		all.role = (uint8_t)(1 + peer->role);
 		memcpy(all.name, peer->name, strlen(peer->name));
+		all.limits = pool_tls_id_limits(peer);
 	}
-	XXH128_canonicalFromHash(&canon, XXH3_128bits(&all, sizeof(all)));
+	XXH128_canonicalFromHash(&canon,
+				 XXH3_128bits_withSeed(&all, sizeof(all),
+						       pool_hash_seed()));
 	memcpy(s->id, canon.digest, POOL_ID_SIZE);
 }
 
@@ -541,6 +547,30 @@ static void hand_to_mover(struct session *s, uint32_t lane, bool plain)
 	session_tidy(s);
 }
 
+/* Is the claimed id that of a living member whose certificate this is not? A
+ * node's certificate names the member's address, which the master has checked,
+ * and a client is no store. An id that this node does not know is accepted: the
+ * peer may have joined just now. */
+static bool is_another_member(const struct session *s,
+			      const uint8_t id[POOL_ID_SIZE])
+{
+	const struct pool_tls_id *peer = pool_conn_peer_id(s->conn);
+	const struct pool_peers_opts *o = &s->p->opts;
+	bool is_store = false;
+	struct pool_hostport at;
+	const char *where;
+
+	if (!peer || !o->ops->member)
+		return false;
+	where = o->ops->member(o->arg, id, &is_store);
+	if (!where)
+		return false;
+	if (peer->role == POOL_ROLE_CLIENT)
+		return is_store;
+	return !pool_parse_hostport(where, 0, &at) &&
+	       !pool_conn_peer_has_host(s->conn, at.host);
+}
+
 static void got_hello(struct session *s, const struct pool_frame *f,
 		      const uint8_t *payload)
 {
@@ -551,6 +581,15 @@ static void got_hello(struct session *s, const struct pool_frame *f,
 	if (!hello) {
 		pool_warn_limited("%s: no valid HELLO from a peer",
 				  pool_conn_peer_name(s->conn));
+		pool_conn_close(s->conn);
+		return;
+	}
+	if (is_another_member(s, hello->id.data)) {
+		pool_count(&s->p->metrics.ids_refused);
+		pool_warn_limited("peer %s: its HELLO has the id of a node for "
+				  "which its certificate is not",
+				  pool_conn_peer_name(s->conn));
+		kvpool__hello__free_unpacked(hello, NULL);
 		pool_conn_close(s->conn);
 		return;
 	}

@@ -93,6 +93,9 @@ int peers_metrics(struct pool_peers *p)
 		{ &m->sessions_silent, "kvpool_peer_sessions_silent_total",
 		  "Connections from peers closed because no HELLO came in "
 		  "time." },
+		{ &m->ids_refused, "kvpool_peer_ids_refused_total",
+		  "Connections from peers refused because the id is that of "
+		  "a member elsewhere." },
 		{ &m->sessions_unread, "kvpool_peer_sessions_unread_total",
 		  "Connections from peers closed because they did not read "
 		  "their answers." },

@@ -82,6 +82,10 @@ struct pool_peers_ops {
 	 * do not match the checksum. */
 	void (*doubt)(void *arg, const char *path, size_t path_len,
 		      uint64_t gen);
+	/* Where is the living member with this id? Its address, "HOST:PORT",
+	 * borrowed until the next call of anything; NULL: not known. */
+	const char *(*member)(void *arg, const uint8_t id[POOL_ID_SIZE],
+			      bool *ret_is_store);
 	/* The connection to a holder that we borrowed from is closed: the
 	 * descriptors stay valid, but the holder counts them as returned. */
 	void (*lender_gone)(void *arg, const uint8_t id[POOL_ID_SIZE]);

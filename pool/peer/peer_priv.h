@@ -69,7 +69,7 @@ struct peer_metrics {
 	struct pool_counter lent_refused, sessions_refused, waiting_full;
 	struct pool_counter lent_unsafe, other_users;
 	struct pool_counter sessions_idle, sessions_silent, sessions_unread;
-	struct pool_counter answers_refused, answers_denied;
+	struct pool_counter answers_refused, answers_denied, ids_refused;
 	struct pool_gauge lent_now, borrowed_now, inflight, waiting;
 };
 

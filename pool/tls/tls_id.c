@@ -10,6 +10,9 @@
 
 #include <openssl/x509v3.h>
 
+#include <xxhash.h>
+
+#include "pool/base/hash.h"
 #include "pool/base/parse.h"
 
 #define SCHEME "kvpool:"
@@ -521,6 +524,19 @@ bool pool_tls_id_same_uids(const struct pool_tls_id *a,
 		if (!has_uid(a, b->uids[i]))
 			return false;
 	return true;
+}
+
+uint64_t pool_tls_id_limits(const struct pool_tls_id *id)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int i = 0; i < id->ndirs; i++)
+		sum += XXH3_64bits_withSeed(id->dirs[i], strlen(id->dirs[i]),
+					    pool_hash_seed());
+	for (unsigned int i = 0; i < id->nuids; i++)
+		sum += XXH3_64bits_withSeed(&id->uids[i], sizeof(id->uids[i]),
+					    pool_hash_seed() + 1);
+	return sum;
 }
 
 static void write_uids(const uint32_t *uids, unsigned int n,

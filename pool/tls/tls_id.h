@@ -109,6 +109,9 @@ bool pool_tls_id_speaks_for(const struct pool_tls_id *id, uint32_t uid);
 /* Do both speak for the same users, or both for all? */
 bool pool_tls_id_same_uids(const struct pool_tls_id *a,
 			   const struct pool_tls_id *b);
+/* A hash of its directories and users, in whatever order. Not cryptographic; it
+ * differs from process to process. */
+uint64_t pool_tls_id_limits(const struct pool_tls_id *id);
 /* Writes the users to buf, "1000,1001", and returns buf; "" without a limit. */
 const char *pool_tls_id_uids(const struct pool_tls_id *id,
 			     char buf[POOL_TLS_UIDS_URI]);

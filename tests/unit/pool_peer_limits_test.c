@@ -94,7 +94,16 @@ static void on_doubt(void *arg, const char *path, size_t len, uint64_t gen)
 	t.ndoubts++;
 }
 
-static const struct pool_peers_ops ops = { .get = on_get, .doubt = on_doubt };
+static const char *on_member(void *arg, const uint8_t id[POOL_ID_SIZE],
+			     bool *ret_is_store)
+{
+	(void)arg;
+	*ret_is_store = true;
+	return memcmp(id, "member", 7) == 0 ? "10.0.0.1:7" : NULL;
+}
+
+static const struct pool_peers_ops ops = { .get = on_get, .doubt = on_doubt,
+					   .member = on_member };
 
 static int setup(void **state)
 {
@@ -365,12 +374,53 @@ static void anothers_id_does_not_close_its_lanes(void **state)
 	close(own);
 }
 
+static void nor_does_another_certificate(void **state)
+{
+	struct pool_tls_id a = { .role = POOL_ROLE_CLIENT, .ndirs = 1,
+				 .dirs = { "a" } };
+	struct pool_tls_id b = { .role = POOL_ROLE_CLIENT, .ndirs = 1,
+				 .dirs = { "b" } };
+	int victim = dial(1), thief = dial(1);
+
+	(void)state;
+	t.asker = &a;
+	assert_true(greet(victim, "victim", 1) > 0);
+	t.asker = &b;
+	assert_true(greet(thief, "victim", 1) > 0);
+	assert_true(is_open(victim));
+	close(victim);
+	close(thief);
+}
+
+/* The peers of this test have no certificate with hosts. */
+static void the_id_of_a_member_elsewhere_is_refused(void **state)
+{
+	struct pool_tls_id peer = { .role = POOL_ROLE_NODE };
+	int fd[4];
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		fd[i] = dial(1);
+	t.asker = &peer;
+	assert_true(greet(fd[0], "member", 0) <= 0);
+	assert_true(greet(fd[1], "unknown", 0) > 0);
+	peer.role = POOL_ROLE_CLIENT;
+	assert_true(greet(fd[2], "member", 1) <= 0);
+	t.asker = NULL;
+	assert_true(greet(fd[3], "member", 0) > 0);
+	assert_int_equal(2, t.holder->metrics.ids_refused.v);
+	for (int i = 0; i < 4; i++)
+		close(fd[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(an_address_has_only_so_many_connections),
 		T(idle_peers_are_disconnected),
 		T(anothers_id_does_not_close_its_lanes),
+		T(nor_does_another_certificate),
+		T(the_id_of_a_member_elsewhere_is_refused),
 		T(what_could_not_be_sent_is_no_answer_any_more),
 		T(unread_answers_are_bounded),
 		T(all_requests_share_a_turn),
