@@ -237,7 +237,7 @@ refused 2 '--days: "3" given; accepted: without --ca-only' \
 	certs renew --dir ca --ca-only --days 3 --out engine
 
 echo "== roll: nobody is distrusted at any step"
-all="gpu1 engine m1 root"
+all="gpu1 engine users m1 root"
 everyone_trusts_everyone() { # STEP
 	local a b
 	for a in $all; do
