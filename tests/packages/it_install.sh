@@ -90,6 +90,28 @@ install_all new
 program() { inside readlink "/proc/$(pid_of kvpoold@n1)/exe"; }
 [ "$(program)" = "/usr/bin/kvpoold (deleted)" ] || fail "the node's program is $(program)"
 
+echo "== links of the documents lead to files, and examples are those of the sources"
+documents=$r/usr/share/doc/kvpool
+links() { # FILE: of other files
+	grep -oE '\]\([^)#]+' "$1" | sed 's/^](//' | grep -v '^https\?:' || :
+}
+n_links=0
+while read -r f; do
+	for link in $(links "$f"); do
+		[ -f "${f%/*}/$link" ] || fail "${f#"$r"}: no $link"
+		n_links=$((n_links + 1))
+	done
+done < <(find "$documents" -name '*.md')
+[ $n_links -ge 25 ] || fail "only $n_links links"
+mkdir "$tmp/sources"
+tar -xf "$packages/sources.tar.gz" -C "$tmp/sources" --strip-components 1
+rm "$tmp"/sources/tools/deploy/image/{build,engine,sbom}	# work in the sources only
+for d in tools/deploy tools/prometheus; do
+	diff -r "$tmp/sources/$d" "$documents/$d" || fail "$d is not as in the sources"
+done
+rm -r "$tmp/sources"
+echo "$n_links links, $(find "$documents" -type f | wc -l) files"
+
 echo "== kvpool restart and a reload replace the program; a restart of the store keeps its objects"
 for by in "kvpool restart --mount /mnt/kvpool" "systemctl reload kvpoold@n1"; do
 	node=$(pid_of kvpoold@n1)
