@@ -2,7 +2,7 @@
 # The packages on a machine of their own: the version before is installed, its
 # units run, it is upgraded under a mount in use, mounted by mount(8) and by
 # systemd, and purged.
-# limit: 300
+# limit: 660
 . "$(dirname "$0")/machines.sh"
 machine_new a
 r=${root[a]}

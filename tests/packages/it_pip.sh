@@ -1,7 +1,7 @@
 #!/bin/bash
 # `pip install` of the sources' Python package, without a network: the library is in
 # it, and the pool can be used with nothing else installed.
-# limit: 300
+# limit: 660
 . "$(dirname "$0")/../lib/lib.sh"
 packages=$KVTEST_BUILD/packages
 [ -e "$packages/sources.tar.gz" ] || skip "no sources in $packages: make check-packages"

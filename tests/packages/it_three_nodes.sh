@@ -4,7 +4,7 @@
 # memory is less there. The third node only gives memory. Beside it runs what
 # stands for an engine, which uses the library. All of it begins as the version
 # before, and is upgraded under load.
-# limit: 300
+# limit: 660
 . "$(dirname "$0")/machines.sh"
 readme=$(realpath "$here/../../README.md")
 
