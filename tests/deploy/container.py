@@ -83,6 +83,14 @@ def make_volumes(s: dict[str, Any]) -> None:
             mount("-o", "remount,bind,ro", at)
 
 
+def make_folders(s: dict[str, Any]) -> None:
+    """Of this machine, where they are there."""
+    for folder in s["folders"]:
+        os.makedirs(s["root"] + folder, exist_ok=True)
+        mount("--bind", folder, s["root"] + folder)
+        mount("-o", "remount,bind,ro", s["root"] + folder)
+
+
 def enter(s: dict[str, Any]) -> None:
     root = s["root"].encode()
     if s["read_only_root"]:
@@ -105,6 +113,7 @@ def main() -> None:
     make_devices(s)
     make_kernel(s)
     make_volumes(s)
+    make_folders(s)
     enter(s)
     words = s["as"] + s["argv"]
     os.execvpe(words[0], words, s["env"])

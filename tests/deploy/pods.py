@@ -72,9 +72,30 @@ class Host:
         return self.disk / path.lstrip("/")
 
 
+class StandIn:
+    """What runs as `vllm` in a container: engine.py. (installed.py: vLLM itself.)"""
+
+    memory = 0  # on top of a container's limit
+    ready_s = 60.0
+    folders: tuple[str, ...] = ()  # of this machine, that it sees
+
+    def argv(self, words: list[str]) -> list[str]:
+        return ["/usr/bin/python3", "/usr/lib/kvpool-test/engine.py", *words]
+
+    def env(self, given: dict[str, str]) -> dict[str, str]:
+        return given
+
+
 class Cluster:
-    def __init__(self, top: pathlib.Path, programs: pathlib.Path, scale: int) -> None:
+    def __init__(
+        self,
+        top: pathlib.Path,
+        programs: pathlib.Path,
+        scale: int,
+        engine: StandIn | None = None,
+    ) -> None:
         self.top, self.scale = top, scale
+        self.engine = engine or StandIn()
         self.image = top / "image"
         self.hosts_file = top / "hosts.txt"
         self.hosts_file.write_text("127.0.0.1 localhost\n")
@@ -147,6 +168,8 @@ class Cluster:
     def start(self, pod: Pod, name: str, host: Host | None = None) -> "RunningPod":
         running = RunningPod(self, pod, name, host)
         self.running.append(running)
+        if not running.host_network:  # as in the hosts file that the kubelet writes
+            self.name_service(name, running.ip)
         running.start()
         return running
 
@@ -173,6 +196,10 @@ def _gone(folder: str) -> bool:
     return True
 
 
+def is_engine(container: Object) -> bool:
+    return bool(container["command"][0] == "vllm")
+
+
 @dataclasses.dataclass
 class RunningContainer:
     pod: "RunningPod"
@@ -187,12 +214,17 @@ class RunningContainer:
     def name(self) -> str:
         return str(self.spec["name"])
 
+    @property
+    def engine(self) -> StandIn | None:
+        """If it is an engine's container."""
+        return self.pod.cluster.engine if is_engine(self.spec) else None
+
     def env(self) -> dict[str, str]:
         found = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
         for e in self.spec.get("env", []):
             value = e["value"] if "value" in e else self._reference(e["valueFrom"])
             found[e["name"]] = self._scaled(e["name"], self._expand(value, found))
-        return found
+        return self.engine.env(found) if self.engine else found
 
     def _reference(self, source: Object) -> str:
         if "resourceFieldRef" in source:
@@ -220,9 +252,7 @@ class RunningContainer:
         env = self.env()
         given = self.spec["command"] + self.spec.get("args", [])
         words = [self._expand(w, env) for w in given]
-        if words[0] == "vllm":  # stands in for the engine
-            words = ["/usr/bin/python3", "/usr/lib/kvpool-test/engine.py", *words]
-        return words
+        return self.engine.argv(words) if self.engine else words
 
     def _context(self) -> Object:
         return {
@@ -278,6 +308,7 @@ class RunningContainer:
                 }
                 for m in self.spec.get("volumeMounts", [])
             ],
+            "folders": self.engine.folders if self.engine else (),
             "as": self._as(),
             "argv": self.argv(),
             "env": self.env(),
@@ -382,7 +413,7 @@ class RunningContainer:
         self._wait("startupProbe", patience)
 
     def wait_ready(self) -> None:
-        self._wait("readinessProbe", 60)
+        self._wait("readinessProbe", self.engine.ready_s if self.engine else 60)
 
     def _wait(self, probe: str, seconds: float) -> None:
         def done() -> bool:
@@ -464,7 +495,8 @@ class RunningPod:
     def limit_of(self, container: str) -> int:
         (c,) = (c for c in self.pod.all_containers() if c["name"] == container)
         text = c.get("resources", {}).get("limits", {}).get("memory")
-        return self.cluster.limit(text) if text else 0
+        more = self.cluster.engine.memory if is_engine(c) else 0
+        return self.cluster.limit(text) + more if text else 0
 
     def volume(self, name: str) -> pathlib.Path:
         v = self.pod.volumes()[name]

@@ -15,15 +15,17 @@ from collections.abc import Iterator
 
 from load import Load, Talks
 from manifests import RBG, Pod, load, pods_of
-from pods import Cluster, RunningPod, run, wait_until
+from pods import Cluster, RunningPod, StandIn, run, wait_until
 from rules import start_order
 
 SCALE = 40  # of memory: 10gb become 256 MiB
 
 
 class Group:
-    def __init__(self, top: pathlib.Path, programs: pathlib.Path) -> None:
-        self.cluster = Cluster(top, programs, SCALE)
+    def __init__(
+        self, top: pathlib.Path, programs: pathlib.Path, engine: StandIn | None = None
+    ) -> None:
+        self.cluster = Cluster(top, programs, SCALE, engine)
         self.roles = {p.name: p for p in pods_of(load(RBG))}
         self.name = load(RBG)[0]["metadata"]["name"]
         self.running: dict[str, RunningPod] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from load import Load, Talks
 from manifests import ENGINES, TOP, Pod, load, pods_of, render
-from pods import Cluster, Host, RunningPod, run, wait_until
+from pods import Cluster, Host, RunningPod, StandIn, run, wait_until
 
 SCALE = 160  # of memory: 50gb become 320 MiB
 MOUNT = "/var/lib/kvpool/mnt/pool"
@@ -38,8 +38,16 @@ def llm_d_engine() -> Pod:
     """guides/tiered-prefix-cache/modelserver/gpu/vllm/native/fs: names of claim,
     volume, directory."""
     tier = {"type": "fs", "root_dir": "/mnt/files-storage/kv-cache"}
-    config = {"kv_connector_extra_config": {"secondary_tiers": [tier]}}
-    return engine(
+    config = {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "spec_name": "TieringOffloadingSpec",
+            "cpu_bytes_to_use": 10 << 30,
+            "secondary_tiers": [tier],
+        },
+    }
+    pod = engine(
         "llm-d",
         {
             "name": "files-storage",
@@ -48,6 +56,9 @@ def llm_d_engine() -> Pod:
         {"name": "files-storage", "mountPath": "/mnt/files-storage"},
         ["--kv-transfer-config", json.dumps(config)],
     )
+    # Names of chunks are equal on all engines only with this.
+    pod.spec["containers"][0]["env"] = [{"name": "PYTHONHASHSEED", "value": "42"}]
+    return pod
 
 
 def stack_engine() -> Pod:
@@ -79,8 +90,10 @@ def kserve_engine() -> Pod:
 
 
 class Nodes:
-    def __init__(self, top: pathlib.Path, programs: pathlib.Path) -> None:
-        self.cluster = Cluster(top, programs, SCALE)
+    def __init__(
+        self, top: pathlib.Path, programs: pathlib.Path, engine: StandIn | None = None
+    ) -> None:
+        self.cluster = Cluster(top, programs, SCALE, engine)
         pods = {p.name: p for p in pods_of(render(TOP / "overlays" / "tcp"))}
         self.master, self.node = pods["kvpool-master"], pods["kvpool-node"]
         self.hosts = [Host(self.cluster, f"node-{i}") for i in (1, 2)]
