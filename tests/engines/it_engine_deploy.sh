@@ -1,7 +1,7 @@
 #!/bin/bash
 # vLLM itself in pods from the very YAML of tools/deploy (tests/deploy/run_engines.py):
 # the engine roles of the RoleBasedGroup.
-# limit: 900
+# limit: 480
 . "$(dirname "$0")/lib_engines.sh"
 need_fuse
 need lsattr chattr
