@@ -889,7 +889,8 @@ static int run(struct op *op, const Kvpool__Op *msg)
 		master_count(op->m, MC_OTHER_USERS);
 		return -EACCES;
 	}
-	if (op->by == MASTER_UID_ANYONE && msg->kind == KVPOOL__OP__KIND__UNLINK)
+	if (msg->kind == KVPOOL__OP__KIND__UNLINK &&
+	    op->by == MASTER_UID_ANYONE)
 		op->by = master_may_user(op->s);
 	switch (msg->kind) {
 	case KVPOOL__OP__KIND__PUBLISH:

@@ -31,7 +31,8 @@ bool master_place_room(const struct master_member *mb, uint64_t size)
 }
 
 /* Would it have room after evicting what it may evict? */
-static bool master_place_evictable(const struct master_member *mb, uint64_t size)
+static bool master_place_evictable(const struct master_member *mb,
+				   uint64_t size)
 {
 	uint64_t can = mb->capacity + mb->evictable;
 	uint64_t taken = mb->used + mb->promised + mb->capacity / 50;

@@ -170,8 +170,8 @@ static int run_init(int argc, char **argv)
 static const char issue_usage[] =
 	"usage: kvpool certs issue --dir CA --role ROLE --host NAME[,ADDRESS]"
 	"...\n"
-	"           [--namespace DIR]... [--uid N[,N]...] [--name CN] [--days N]"
-	"\n"
+	"           [--namespace DIR]... [--uid N[,N]...] [--name CN] "
+	"[--days N]\n"
 	"           --out DIR\n"
 	"\n"
 	"Makes a key and a certificate for a daemon, a client or an operator, "

@@ -588,7 +588,8 @@ int pool_tls_uri(const char *cluster, enum pool_role role, const char *dir,
 	size_t len;
 	int rc;
 
-	if (!pool_cluster_is_valid(cluster) || (dir && !role_is_limitable(role)))
+	if (!pool_cluster_is_valid(cluster) ||
+	    (dir && !role_is_limitable(role)))
 		return -EINVAL;
 	if (dir) {
 		dir += dir[0] == '/';

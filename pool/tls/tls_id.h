@@ -54,9 +54,9 @@ enum pool_role {
 #define POOL_TLS_UIDS_MAX 16
 #define POOL_TLS_UIDS_URI (sizeof("?uid=") + 11 * POOL_TLS_UIDS_MAX)
 /* Longest URI: every byte of DIRECTORY is percent-encoded. */
-#define POOL_TLS_URI_MAX                                                      \
-	(sizeof("kvpool:///master/") + POOL_CLUSTER_MAX + 3 * POOL_TLS_DIR_MAX + \
-	 POOL_TLS_UIDS_URI)
+#define POOL_TLS_URI_MAX                                        \
+	(sizeof("kvpool:///master/") + POOL_CLUSTER_MAX +       \
+	 3 * POOL_TLS_DIR_MAX + POOL_TLS_UIDS_URI)
 
 struct pool_tls_id {
 	char cluster[POOL_CLUSTER_MAX + 1];
