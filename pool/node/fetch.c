@@ -121,7 +121,8 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 		pool_gauge_add(&n->c.prefetch_unread, 1);
 		node_object_look(o);
 	}
-	o->counted = f->kind == FETCH_REPLICA && !f->extra;
+	/* A read that borrows may have become a replica meanwhile. */
+	o->counted = f->kind == FETCH_REPLICA && !f->extra && lent_fd < 0;
 	o->lent_fd = lent_fd;
 	if (lent_fd >= 0) {
 		o->lender = lender;

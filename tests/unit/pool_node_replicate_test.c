@@ -63,6 +63,25 @@ static void a_copy_that_was_ordered_replaces_what_the_mount_shows(void **state)
 	assert_readable(f, 1, "k", 1008, 9);
 }
 
+/* The order comes while a read of the object is in flight, which borrows. */
+static void a_copy_that_is_borrowed_is_no_replica(void **state)
+{
+	struct fixture *f = *state;
+	struct test_want w;
+
+	f->opts.fd_passing = true;
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	assert_int_equal(0, want_start(f, 1, "k", &w));
+	order_copy(f, 1, 0, "k");
+	assert_false(w.done);
+	run_until(f, w.done);
+	assert_int_equal(0, w.status);
+	assert_true(w.obj->lent_fd >= 0);
+	assert_false(w.obj->counted);
+	node_object_unref(node(f, 1), w.obj);
+}
+
 /* The master waits for the answer, and a client's put waits for the master. */
 static void an_order_that_cannot_begin_is_answered(void **state)
 {
@@ -290,6 +309,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(a_copy_is_checked_before_it_counts_as_a_replica),
 		T(a_copy_that_was_ordered_replaces_what_the_mount_shows),
+		T(a_copy_that_is_borrowed_is_no_replica),
 		T(an_order_that_cannot_begin_is_answered),
 		T(results_of_many_orders_are_sent_together),
 		T(a_clients_copy_counts_as_long_as_it_is_named),
