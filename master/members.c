@@ -11,6 +11,7 @@
 
 #define SENT_REPORT_MS 10000 /* between two changes for sent_bytes */
 #define FIGURES_PER_MS 1000 /* bound of figures sent: nodes times mounts */
+#define FILE_PAGE 4096u /* what a file uses is a multiple of it */
 
 void master_members_init(struct master_members *ms)
 {
@@ -136,11 +137,20 @@ static void set_text(char *to, size_t cap, const char *from)
 			*to = '?';
 }
 
+static void set_evictable(struct master_member *mb)
+{
+	uint64_t kept = mb->is_mount ? 0 : mb->kept;
+
+	mb->evictable = mb->told_evictable > kept ? mb->told_evictable - kept :
+						    0;
+}
+
 static void set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)
 {
 	mb->capacity = info->capacity;
 	mb->used = info->used;
-	mb->evictable = info->evictable;
+	mb->told_evictable = info->evictable;
+	set_evictable(mb);
 	mb->objects = info->objects;
 	mb->sent_bytes = info->sent_bytes;
 	master_place_accepting(mb);
@@ -175,21 +185,25 @@ void master_member_describe(struct master_members *ms,
 	master_member_changed(ms, mb);
 }
 
-void master_member_figures(struct master_members *ms, struct master_member *mb,
-			   const Kvpool__NodeInfo *info)
+static void send_figures(struct master_members *ms, struct master_member *mb)
 {
-	bool same = mb->capacity == info->capacity && mb->used == info->used &&
-		    mb->evictable == info->evictable &&
-		    mb->objects == info->objects &&
-		    !report_sent(mb, info->sent_bytes);
-
-	set_figures(mb, info);
-	if (same)
-		return;
 	if (ms->round_ms)
 		mb->figures_unsent = true;
 	else
 		master_member_changed(ms, mb);
+}
+
+void master_member_figures(struct master_members *ms, struct master_member *mb,
+			   const Kvpool__NodeInfo *info)
+{
+	bool same = mb->capacity == info->capacity && mb->used == info->used &&
+		    mb->told_evictable == info->evictable &&
+		    mb->objects == info->objects &&
+		    !report_sent(mb, info->sent_bytes);
+
+	set_figures(mb, info);
+	if (!same)
+		send_figures(ms, mb);
 }
 
 void master_members_round(struct master_members *ms, unsigned int mounts,
@@ -302,7 +316,13 @@ void master_members_sweep_begin(struct master_members *ms)
 		struct master_member *mb = ms->by_index[i];
 
 		mb->sweeping = mb->gone || mb->inventoried;
+		mb->kept_seen = 0;
 	}
+}
+
+void master_member_keeps(struct master_member *mb, uint64_t bytes)
+{
+	mb->kept_seen += (bytes + FILE_PAGE - 1) / FILE_PAGE * FILE_PAGE;
 }
 
 void master_members_sweep_end(struct master_members *ms)
@@ -315,6 +335,12 @@ void master_members_sweep_end(struct master_members *ms)
 		if (mb->sweeping)
 			mb->unswept = 0;
 		mb->sweeping = false;
+		if (mb->kept == mb->kept_seen)
+			continue;
+		mb->kept = mb->kept_seen;
+		set_evictable(mb);
+		if (!mb->is_mount)
+			send_figures(ms, mb);
 	}
 }
 

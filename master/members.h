@@ -115,6 +115,10 @@ struct master_member {
 			     its older phases */
 	bool sweeping;	  /* the current patrol removes these */
 	uint64_t capacity, used, evictable, objects;
+	/* Only mounts know the rules of directories: a store without one counts
+	 * all as evictable. Of what it has told, the copies that the last
+	 * patrol found to be kept are subtracted; and those of this patrol. */
+	uint64_t told_evictable, kept, kept_seen;
 	struct master_session *session; /* borrows; NULL: not connected */
 	uint8_t addr[POOL_ADDRESS_SIZE]; /* of its last join; 0: none yet */
 	uint64_t heard_ms;     /* last message received from it */
@@ -218,6 +222,8 @@ static inline bool master_holder_stands(const struct master_members *ms,
 }
 /* A patrol begins / has reviewed the whole map. */
 void master_members_sweep_begin(struct master_members *ms);
+/* mb has a copy of this many bytes that its rules keep. */
+void master_member_keeps(struct master_member *mb, uint64_t bytes);
 void master_members_sweep_end(struct master_members *ms);
 
 struct master_totals {

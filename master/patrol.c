@@ -73,6 +73,21 @@ static void end(struct master *m)
 		begin(m);
 }
 
+static void count_kept(struct master *m, struct master_file *f)
+{
+	struct pool_rules rules;
+
+	master_file_rules(f, pool_wall_ns(), &rules);
+	if (rules.class != POOL_CLASS_NOEVICT && rules.pin != POOL_PIN_HARD)
+		return;
+	for (unsigned int i = 0; i < f->nholders; i++)
+		master_member_keeps(
+			master_member_at(&m->members,
+					 master_holder_index(
+						 master_file_holders(f)[i])),
+			f->size);
+}
+
 bool master_patrol_slice(struct master *m)
 {
 	struct master_patrol *p = &m->patrol;
@@ -92,10 +107,12 @@ bool master_patrol_slice(struct master *m)
 		if (i->kind != MASTER_FILE)
 			continue;
 		f = master_item_file(i);
-		if (master_review(m, f) == MASTER_GONE)
+		if (master_review(m, f) == MASTER_GONE) {
 			master_count(m, MC_LOST_KEYS);
-		else
+		} else {
+			count_kept(m, f);
 			master_repair_pass(m, f, master_drain_pass(m, f));
+		}
 	}
 	return p->active;
 }

@@ -106,6 +106,18 @@ setfattr -n user.kvpool.replicas -v 3 "${mount[r1]}/d"
 alarm KVPoolRepairNoRoom
 setfattr -n user.kvpool.replicas -v 2 "${mount[r1]}/d"
 
+echo "== stores full of what may not be evicted"
+quiet KVPoolFull
+mkdir "${mount[r1]}/kept"
+setfattr -n user.kvpool.class -v noevict "${mount[r1]}/kept"
+for i in {1..128}; do # its buffer holds 32
+	head -c 1M /dev/zero >"${mount[r1]}/kept/$i" || break
+	sync "${mount[r1]}/kept" || break
+done 2>/dev/null
+alarm KVPoolFull
+rm "${mount[r1]}"/kept/*
+wait_until 30 over KVPoolFull
+
 echo "== a node that dies, with keys of which it had the only copy"
 quiet KVPoolNodesMissing
 quiet KVPoolKeysLost

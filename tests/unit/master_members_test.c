@@ -1,4 +1,4 @@
-/* The table of members: when a departed node's place may be reused. */
+/* The table of members: places that may be reused; figures. */
 #include "tests/lib/unit.h"
 
 #include <errno.h>
@@ -99,11 +99,41 @@ static void a_description_has_no_control_bytes(void **state)
 	assert_string_equal("h?c:1", mb->advertise);
 }
 
+static void what_a_patrol_finds_kept_is_not_evictable_on_a_store_without_a_mount(
+	void **state)
+{
+	Kvpool__NodeInfo info = KVPOOL__NODE_INFO__INIT;
+	struct master_member *mb;
+
+	(void)state;
+	assert_int_equal(0, make(1, &mb));
+	info.name = info.advertise = "a";
+	info.is_store = true;
+	info.capacity = info.used = info.evictable = 100 * 4096;
+	for (int mount = 0; mount < 2; mount++) {
+		info.is_mount = mount;
+		master_member_describe(&ms, mb, &info);
+		master_members_sweep_begin(&ms);
+		master_member_keeps(mb, 4096);
+		master_member_keeps(mb, 1);
+		master_members_sweep_end(&ms);
+		master_member_figures(&ms, mb, &info);
+		assert_int_equal((mount ? 100 : 98) * 4096, mb->evictable);
+	}
+	info.is_mount = false;
+	info.evictable = 4096;
+	master_member_describe(&ms, mb, &info);
+	assert_int_equal(0, mb->evictable);
+	sweep();
+	assert_int_equal(4096, mb->evictable);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_place_is_free_once_a_patrol_has_taken_its_holders_away),
 		T(a_patrol_that_began_before_a_node_left_frees_nothing),
+		T(what_a_patrol_finds_kept_is_not_evictable_on_a_store_without_a_mount),
 		T(a_description_has_no_control_bytes),
 	};
 
