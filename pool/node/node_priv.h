@@ -67,7 +67,7 @@ struct node_counters {
 	struct pool_counter put_bytes;
 	struct pool_counter reserved_creates, served_creates;
 	struct pool_counter evicted_cache, evicted_last, evicted_alone,
-		evicted_forgotten;
+		evicted_recalled, evicted_forgotten;
 	struct pool_counter evicted_bytes;
 	struct pool_counter poisoned, outgrown, abandoned;
 	struct pool_counter seal_tries, seal_retries;

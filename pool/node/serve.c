@@ -102,8 +102,10 @@ static void peer_recall(void *arg, const char *path, size_t len, uint64_t gen)
 	struct pool_node *n = arg;
 	struct node_object *o = find_held(n, path, len, gen);
 
-	if (o && o->lent_fd >= 0 && o->users == 0)
+	if (o && o->lent_fd >= 0 && o->users == 0) {
+		pool_count(&n->c.evicted_recalled);
 		node_object_drop(n, o, true);
+	}
 }
 
 static void peer_doubt(void *arg, const char *path, size_t len, uint64_t gen)

@@ -110,6 +110,8 @@ static const struct {
 		"Counted copies evicted or moved with the master's permission"),
 	COUNTER(evicted_alone, "evicted_alone_total",
 		"Counted copies evicted without a master"),
+	COUNTER(evicted_recalled, "evicted_recalled_total",
+		"Borrowed copies returned because their store evicts them"),
 	COUNTER(evicted_forgotten, "evicted_forgotten_total",
 		"Names dropped from the bounded list of evicted ones"),
 	COUNTER(evicted_bytes, "evicted_bytes_total", "Bytes evicted"),

@@ -54,6 +54,10 @@ adds_up() { # NODE: what holds at any time
 		$(($(M "$1" prefetch_useful_total) + $(M "$1" prefetch_wasted_total) + \
 			$(M "$1" prefetch_dropped_total) + $(M "$1" prefetch_unread_objects)))
 	[ -z "${mount[$1]:-}" ] || opens_add_up "$1"
+	equal "$1: evictions, by cause" \
+		$(($(M "$1" evicted_cached_total) + $(M "$1" evicted_granted_total) + \
+			$(M "$1" evicted_alone_total) + $(M "$1" evicted_recalled_total))) \
+		"$(M "$1" 'copies_ended_total{cause="evicted"}')"
 	[ "$(M "$1" evicted_unread_total)" -le \
 		"$(M "$1" 'copies_ended_total{cause="evicted"}')" ] ||
 		fail "$1: more evicted unread than evicted"
