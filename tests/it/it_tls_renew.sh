@@ -30,7 +30,8 @@ work() { # FROM TO: until $tmp/enough; a line for each failure
 				echo "put $i $size"
 			cmp "$tmp/$size" "$3/d/$2.$size.$((i % 8))" || echo "get $i $size"
 		done
-		echo $i >"$tmp/done.$2"
+		# Whole at any moment: whoever reads it meanwhile finds a number.
+		echo $i >"$tmp/done.$2.new" && mv "$tmp/done.$2.new" "$tmp/done.$2"
 	done
 }
 worked() { # ROUNDS: of both, since `mark`
