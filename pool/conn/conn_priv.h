@@ -99,6 +99,8 @@ struct pool_conn {
 	bool same_host; /* TCP, and both ends have the same address */
 	bool flushing;	 /* in conn_flush: send functions only queue */
 	bool write_more; /* wait for UV_WRITABLE to continue the queue */
+	bool receiving;	 /* in conn_receive, which ends with a flush */
+	bool flush_due;	 /* frames wait for that flush */
 	bool drain_when_open;
 	bool shut;	 /* draining: SHUT_WR was done */
 	bool detached;	 /* end without on_close */

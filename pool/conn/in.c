@@ -587,7 +587,11 @@ void conn_receive(struct pool_conn *c)
 {
 	if (!conn_is_trusted(c))
 		return;
+	c->receiving = true;
 	receive_slice(c);
+	c->receiving = false;
+	if (c->flush_due)
+		conn_flush(c);
 	conn_watch(c); /* for more_in and write_more */
 	receive_later(c);
 	if (c->rx.state != RX_BULK) /* SO_RCVLOWAT wakes the loop for bulk */

@@ -116,13 +116,19 @@ static void out_kick(struct pool_conn *c)
 		conn_flush(c);
 }
 
-/* Write in the next loop iteration, with frames queued until then. */
+/* Write frames queued from now on together: answers when all frames of this turn
+ * have been read, others in the next loop iteration. Answers do not wait for
+ * UV_WRITABLE, which would cost changes of the epoll set and a turn. */
 static void flush_soon(struct pool_conn *c)
 {
-	if (c->state == CONN_OPEN && !c->flushing) {
-		c->write_more = true;
-		conn_watch(c);
+	if (c->state != CONN_OPEN || c->flushing || c->write_more)
+		return;
+	if (c->receiving) {
+		c->flush_due = true;
+		return;
 	}
+	c->write_more = true;
+	conn_watch(c);
 }
 
 static int queue_msg(struct pool_conn *c, uint16_t type, uint64_t req,
@@ -503,6 +509,7 @@ void conn_flush(struct pool_conn *c)
 	size_t done = 0;
 	ssize_t r = 0;
 
+	c->flush_due = false;
 	if (c->broken)
 		return;
 	c->flushing = true;

@@ -451,6 +451,47 @@ static void a_connection_may_be_closed_in_its_own_callback(void **state)
 	assert_int_equal(t.a.err, -ECONNRESET);
 }
 
+/* Answers; nothing is sent while more frames of the same read may come. */
+static void answering(struct end *e)
+{
+	Kvpool__Key key = KVPOOL__KEY__INIT;
+	uint8_t b[1];
+
+	assert_int_equal(pool_conn_send_soon(e->c, POOL_MSG_EVICT, e->req,
+					     &key.base),
+			 0);
+	assert_int_equal(recv(t.b.fd, b, sizeof(b), MSG_DONTWAIT | MSG_PEEK),
+			 -1);
+}
+
+static void answers_are_sent_together_in_the_turn_of_their_requests(
+	void **state)
+{
+	struct pool_frame f = { .version = POOL_WIRE_VERSION,
+				.type = POOL_MSG_EVICT };
+	uint8_t b[3 * POOL_WIRE_HEADER];
+
+	(void)state;
+	t.b.fd = connect_pair(AF_UNIX, false);
+	t.a.on_frame = answering;
+	for (int i = 0; i < 3; i++)
+		pool_frame_encode(&f, b + i * POOL_WIRE_HEADER);
+	assert_int_equal(write(t.b.fd, b, sizeof(b)), sizeof(b));
+	run_until(t.a.frames);
+	/* One iteration was enough for all of it. */
+	assert_int_equal(t.a.frames, 3);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(recv(t.b.fd, b, POOL_WIRE_HEADER,
+				      MSG_DONTWAIT),
+				 POOL_WIRE_HEADER);
+		assert_int_equal(pool_frame_decode(b, &f), 0);
+		if (f.payload_len)
+			assert_int_equal(recv(t.b.fd, b, f.payload_len,
+					      MSG_DONTWAIT),
+					 f.payload_len);
+	}
+}
+
 /* ---- bulk ---- */
 
 static int file_of(size_t len, uint8_t **ret_content)
@@ -1188,6 +1229,7 @@ int main(void)
 		T(too_much_payload_is_refused_before_queueing),
 		T(a_queue_beyond_its_limit_refuses_frames),
 		T(a_connection_may_be_closed_in_its_own_callback),
+		T(answers_are_sent_together_in_the_turn_of_their_requests),
 		T(bulk_arrives_through_staging),
 		T(bulk_arrives_straight_in_memory),
 		T(bulk_arrives_in_rooms),
