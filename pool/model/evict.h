@@ -8,9 +8,10 @@
  *
  * The owner embeds struct pool_evict_node in its object. Each class has queues
  * of its own, and the caller chooses the class of the next victim: cached
- * copies before counted ones. The other two classes keep their objects out of
- * these scans. Objects that cannot be evicted now (open, mapped, pinned) stay
- * inserted; the `may` callback refuses them when the scan reaches them.
+ * copies before counted ones. KEPT and UNSTORED are classes of their own so
+ * that scans of the first two do not meet their objects. Objects that cannot be
+ * evicted now (open, mapped, pinned) stay inserted; the `may` callback refuses
+ * them when the scan reaches them.
  *
  * Every operation is O(1) (victim: O(scan_max)) and none but open allocates.
  * Evicted keys are remembered ("ghosts") until as many bytes as the capacity

@@ -1,7 +1,8 @@
 /*
  * Accounting of resources that take memory on every node and on the master, and
  * that no store's size bounds: directories, and bytes of extended attributes.
- * Both are counted in total and for each owner (uid).
+ * Both are counted in total and for each owner (uid). Files are not: the store
+ * bounds them. How many names a directory has: pool_dir.nchildren (tree.h).
  *
  * The master and every mirror have the same counts. A node refuses at once what
  * exceeds a limit. The master decides: it also refuses requests that several

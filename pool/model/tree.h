@@ -47,7 +47,8 @@ struct pool_dir {
 	struct pool_entry e;
 	struct pool_list children; /* entries, by sibling; oldest first */
 	struct pool_marks *marks; /* owns; NULL: few children, or no memory */
-	uint64_t nchildren;
+	uint64_t nchildren; /* files and directories, also those that the tree's
+			       user does not show (of a node: hidden names) */
 	uint64_t ndirs; /* of these, directories */
 	uint64_t nremoved; /* children that were removed so far */
 };

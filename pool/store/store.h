@@ -15,6 +15,12 @@
  *
  * Thread: loop. Long operations run in libuv's workers, as their comments say.
  *
+ * Filesystem: normally tmpfs. Any other must have write(2) (hugetlbfs has not),
+ * fallocate(2) with KEEP_SIZE, trusted.* or user.* attributes of some KiB,
+ * leases (F_SETLEASE), flock(2), sendfile(2), and an st_blocks that shows what
+ * a file uses. Not only daemons write to the files: in passthrough mode the
+ * kernel does, for programs that have them open. Pages are taken to have 4 KiB.
+ *
  * Space: the tmpfs is larger than `size` by a headroom. With passthrough, a
  * write that outgrows its reservation does not pass through the daemon; the
  * headroom absorbs it. `breaches` counts samples that find less than 1/16 of

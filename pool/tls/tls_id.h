@@ -37,9 +37,10 @@ enum pool_role {
 	POOL_ROLE_MASTER,
 	POOL_ROLE_NODE,	  /* kvpoold: stores, and mounts */
 	POOL_ROLE_CLIENT, /* libkvpool: stores nothing */
-	POOL_ROLE_ADMIN,  /* the kvpool command */
+	POOL_ROLE_ADMIN,  /* may change daemons by HTTP; all roles may read */
 	POOL_ROLES,
 };
+/* Each place that accepts peers names the roles that it accepts, as bits. */
 #define POOL_ROLE_BIT(role) (1u << (role))
 /* Roles that read and write files: they dial masters and nodes. */
 #define POOL_ROLES_USERS \
