@@ -273,8 +273,10 @@ struct fs {
 	pid_t guard; /* the guard's process (guard.h); <= 0: none */
 
 	struct pool_counter requests[OP_COUNT];
-	/* Each OPEN of a file counts in one of these four when it is answered;
-	 * if with ESTALE, in stale_opens instead */
+	/* Each OPEN of a file (not a CREATE, nor an OPEN below /.kvpool) counts
+	 * in one of these four when it is answered; if with ESTALE, in
+	 * stale_opens instead. One that the kernel refuses (permission) never
+	 * arrives here: fs/README.md, Permissions */
 	struct pool_counter opens_local, opens_remote, opens_failed;
 	struct pool_counter opens_interrupted;
 	struct pool_counter stale_opens, interrupts, write_waits;
