@@ -119,11 +119,11 @@ struct master_sub {
 	uint64_t goal; /* the lap ends when the cursor has passed this */
 	unsigned int moved; /* times that goal was raised: MASTER_LAP_MOVES */
 	uint64_t acked;
-	/* The subscriber and its kernel have applied everything up to this. As
-	 * `acked`, but constant from a picture's start until its end is acked:
-	 * the subscriber may still show deleted names. 0 until the first ack: a
-	 * subscriber that resumes at a seq has received up to it, but perhaps
-	 * not acked it. */
+	/* The subscriber and its kernel have applied everything up to this. It
+	 * follows `acked`, but stands still from a picture's start until its
+	 * end is acked, because the subscriber may still show deleted names. 0
+	 * until the first ack, even of one that resumes at a seq: it has
+	 * received all up to there, but has perhaps not acked it. */
 	uint64_t has;
 	uint64_t end; /* upto of the batch that ended the last picture */
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,

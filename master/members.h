@@ -115,9 +115,10 @@ struct master_member {
 			     its older phases */
 	bool sweeping;	  /* the current patrol removes these */
 	uint64_t capacity, used, evictable, objects;
-	/* Only mounts know the rules of directories: a store without one counts
-	 * all as evictable. Of what it has told, the copies that the last
-	 * patrol found to be kept are subtracted; and those of this patrol. */
+	/* `evictable` as the node told it. Only mounts know the rules of
+	 * directories, so a store without a mount tells too much. From that,
+	 * `kept` is subtracted: bytes of its copies that rules keep, as the
+	 * last patrol found. kept_seen: those that this patrol has found. */
 	uint64_t told_evictable, kept, kept_seen;
 	struct master_session *session; /* borrows; NULL: not connected */
 	uint8_t addr[POOL_ADDRESS_SIZE]; /* of its last join; 0: none yet */
