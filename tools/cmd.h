@@ -1,6 +1,8 @@
 /*
- * The CLI: each subcommand is a function of tools/cmd_<name>.c and a line of
- * the table in tools/kvpool.c.
+ * The CLI: each subcommand is a function and a line of the table in
+ * tools/kvpool.c. The function is in tools/cmd_<name>.c, but those of `nodes`
+ * and `ls` are in cmd_status.c, and that of `version` is in kvpool.c. Names
+ * consist of the letters a to z (tools/completion/generate).
  *
  * A subcommand gets its own argv (argv[0] is its name) and returns the exit
  * status: 0; 1: it failed (printed to stderr); 2: wrong usage.
@@ -74,10 +76,10 @@ int cmd_check(struct pool_hostport *admin, const char *page);
 /* cmd_get with POST. */
 int cmd_post(struct pool_hostport *admin, const char *page, json_t **ret_json);
 /*
- * Gets one page of the objects whose paths begin with prefix. *token (the
- * caller's to free; NULL: the first page) is replaced by that of the next page;
- * NULL: this was the last. *ret_rows: the array of objects, borrowed from
- * *ret_json. Otherwise as cmd_get.
+ * Gets one page of the objects at or below prefix, a path ("": all; "ab" is not
+ * a prefix of "abc"). *token (the caller's to free; NULL: the first page) is
+ * replaced by that of the next page; NULL: this was the last. *ret_rows: the
+ * array of objects, borrowed from *ret_json. Otherwise as cmd_get.
  */
 int cmd_get_objects(struct pool_hostport *admin, const char *prefix,
 		    char **token, json_t **ret_json, json_t **ret_rows);
