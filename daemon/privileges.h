@@ -3,9 +3,10 @@
  * all others; no_new_privs prevents it from gaining them again.
  *
  * This happens before anything is opened, for two reasons. Capabilities belong
- * to a thread, so later only the main thread would give them up. And files that
- * the daemon opens again while it runs (log, certificates, state) must open
- * without the capabilities: if they do not, it fails at the start.
+ * to a thread, so later only the main thread would give them up. And the daemon
+ * opens some files again while it runs (log, certificates, state). If one of
+ * these can be opened only with a capability that was given up, the daemon thus
+ * fails at its start, and not later.
  *
  * Thread: main, before there are others; text and json: any, after keep.
  */

@@ -1,9 +1,10 @@
 /*
  * Names of daemons, and the directory for run-time files (gone after a reboot):
  *
- *   RUN_DIR/NAME/   a node's: its socket, its store, an embedded master's state
- *   RUN_DIR/....pid of a mount (daemon/daemonize.h)
- *   RUN_DIR/admin-....sock of an admin address (daemon/admin_socket.h)
+ *   RUN_DIR/NAME/         a node's: its sockets, its store, the state of an
+ *                         embedded master
+ *   RUN_DIR/PATH.pid      of a mount (daemon/daemonize.h)
+ *   RUN_DIR/admin-X.sock  of an admin address (daemon/admin_socket.h)
  *
  * RUN_DIR is /run/kvpool for root. For others it is $XDG_RUNTIME_DIR/kvpool or,
  * without one, /tmp/kvpool-UID.

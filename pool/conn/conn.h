@@ -211,12 +211,13 @@ uint64_t pool_conn_silent_ms(const struct pool_conn *c);
  */
 int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg);
-/* The same, but written in the next loop iteration, in one system call with
- * other frames queued by then. */
+/* The same, but written in one system call with other frames: of a callback for
+ * a frame, once all frames received in this turn have been delivered; of other
+ * code, in the next loop iteration. */
 int pool_conn_send_soon(struct pool_conn *c, uint16_t type, uint64_t req,
 			const ProtobufCMessage *msg);
-/* The same, with a descriptor (Unix sockets only, else -ENOTSUP). fd is
- * duplicated and stays the caller's. */
+/* As pool_conn_send, with a descriptor (Unix sockets only, else -ENOTSUP). fd
+ * is duplicated and stays the caller's. */
 int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,
 		      const ProtobufCMessage *msg, int fd);
 /*

@@ -143,11 +143,11 @@ struct pool_expect {
 	uint64_t req;
 	/*
 	 * How the range is to move; buffer and pull are sent in the GET.
-	 * buffer: the lane had a push link. The requester sends BUFFERs, which
-	 * name the memory that the holder may write to, or ask for TCP.
+	 * buffer: the lane had a push link. The requester sends BUFFERs. Each
+	 * names memory that the holder may write to, or asks for TCP instead.
 	 * pull: the lane had a pull link. The holder sends BUFFERs, which name
 	 * the memory that the requester reads.
-	 * want_pull: a pull was wanted, whether or not there was a pull link.
+	 * want_pull: a pull was wanted; `pull` says whether there was a link.
 	 * Neither buffer nor pull: TCP.
 	 */
 	bool buffer, pull, want_pull;

@@ -23,9 +23,9 @@ struct node_entry {
 	 * picture of that stage keeps it even if it lacks it (feed.c). 0: the
 	 * feed has named it */
 	uint8_t ahead;
-	/* Generations <= this are hidden (unlinked here). While N UNLINKs of
-	 * any generation are in flight, all are hidden, and it is UINT64_MAX +
-	 * 1 - N, at least NODE_HIDES_ANY */
+	/* Generations <= this are hidden here, because they were unlinked.
+	 * An UNLINK of any generation hides all: while N of these are in
+	 * flight, this is UINT64_MAX - (N - 1), and >= NODE_HIDES_ANY */
 	uint64_t hidden_gen;
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL. Set by node_set_obj

@@ -43,7 +43,7 @@
  *   look-ups = lookup_local + lookup_peer + lookup_misses
  *   fetches = fetched_copied + fetched_lent + fetched_linked (their times:
  *     fetch_copied, fetch_lent, fetch_linked)
- *   published <= publish (its count) <= published + same_content
+ *   published <= publications timed (`publish`) <= published + same_content
  *   copies = objects and cached copies that are here + copies_evicted +
  *     copies_removed + copies_rewritten
  *   evicted_cache + evicted_last + evicted_alone <= copies_evicted; the rest

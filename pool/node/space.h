@@ -8,17 +8,18 @@
 
 #define NODE_MASTERLESS_MS 1500 /* after so long without a master, a node evicts
 				   counted copies without permission */
-#define NODE_ASK_MS 250		/* an EVICT without an answer is repeated */
-#define NODE_REFUSED_MS 1000	/* an EVICT that was refused is repeated */
-#define NODE_LEASE_MS 5000	/* after a look-up hit, an open is expected */
+#define NODE_ASK_MS 250		/* then an EVICT without answer is repeated */
+#define NODE_REFUSED_MS 1000	/* then one that was refused is repeated */
+#define NODE_LEASE_MS 5000	/* for so long after a look-up hit an open is
+				   expected: the copy is evicted last */
 
 /* ---- fetch_space.c: bytes of fetches in flight ---- */
 
 /* Returns the bytes that fetches in flight have written so far. Subtracts them
  * from node->claimed, because the store counts them as used. */
 uint64_t node_fetch_settle(struct pool_node *n);
-/* Bytes of fetches in flight that will be cached copies: claimed, written or
- * not. */
+/* Bytes of fetches in flight that will be cached copies: those written so far,
+ * and those that are only claimed. */
 uint64_t node_fetch_cache(struct pool_node *n);
 
 /* ---- evicted.c: what was evicted here, by name ---- */
