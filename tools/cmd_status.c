@@ -208,7 +208,7 @@ int cmd_ls(int argc, char **argv)
 	int rc = parse(
 		&ask, argc, argv,
 		"usage: kvpool ls [PREFIX] [--admin HOST:PORT] [--json]\n\n"
-		"Lists the objects whose names begin with PREFIX: size, "
+		"Lists the object PREFIX, or the objects below it: size, "
 		"copies,\n"
 		"path. PREFIX is a path in a mount, or relative to one. With\n"
 		"--json, one object per line.",
