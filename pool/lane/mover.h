@@ -26,7 +26,7 @@
  * called at the same places. The requester chooses the transport of a range
  * (pool/peer/fetch.c), and the GET names it (`buffer`, `pull`). A range that
  * cannot be moved must fall back to TCP: expect_unmap, mover_send_by_tcp.
- * pool/README.md, "Where a change goes", lists the other places.
+ * pool/CHANGING.md, "Transport", lists the other places.
  *
  * The node sets a file's size before RDMA may write to it, and releases
  * registrations before it removes a file.

@@ -2,7 +2,7 @@
  * Rules: the policy attributes user.kvpool.* that users set on directories and
  * files. A rule on a directory is inherited by everything below it, unless a
  * nearer rule overrides it. This module parses and inherits; the node and the
- * master act on rules, and pool/README.md, "Where a change goes", lists where.
+ * master act on rules, and pool/CHANGING.md, "Rule", lists where.
  *
  * Thread: any, no state.
  */

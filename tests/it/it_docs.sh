@@ -1,6 +1,7 @@
 #!/bin/bash
 # The documents: manual pages are clean and have every option of --help; links and
-# functions that the READMEs name exist, admin pages are listed, README.md is short.
+# functions that the READMEs name exist, and files and tests that pool/CHANGING.md
+# names; admin pages are listed, README.md is short.
 # limit: 60
 . "$(dirname "$0")/../lib/lib.sh"
 need mandoc
@@ -9,8 +10,8 @@ top=$(realpath "$(dirname "$0")/../..")
 cd "$top" || exit 1
 pages=(fs/kvpool.7 pool/kvpool.3 daemon/kvpoold.8 daemon/kvpool-master.8
 	tools/kvpool.1 tools/mount.kvpool.8)
-readmes=(README.md */README.md tests/bench/README.md tools/python/README.md
-	tools/deploy/README.md)
+readmes=(README.md */README.md pool/CHANGING.md tests/bench/README.md
+	tools/python/README.md tools/deploy/README.md)
 
 echo "== manual pages are clean"
 for page in "${pages[@]}"; do
@@ -124,13 +125,36 @@ for f in "${readmes[@]}"; do
 done
 [ $links -ge 10 ] || fail "only $links links were found: this shows nothing"
 
-echo "== functions are where pool/README.md says"
+echo "== functions are where the READMEs say"
 named=0
-while IFS=: read -r file function; do
-	grep -qE "\b$function\(" "$file" || fail "pool/README.md: $function is not in $file"
+while IFS=: read -r from file function; do
+	grep -qE "\b$function\(" "$file" || fail "$from: $function is not in $file"
 	named=$((named + 1))
-done < <(grep -ohE '`[a-z_/]+\.[ch]:[a-z_]+`' ./*/README.md | tr -d '`')
+done < <(grep -oHE '`[a-z_/]+\.[ch]:[a-z_]+`' ./*/README.md pool/CHANGING.md | tr -d '`')
 [ $named -ge 10 ] || fail "only $named functions were found: this shows nothing"
+
+echo "== pool/CHANGING.md: files and tests exist, and each kind of change is in the table"
+named=0
+while read -r name; do
+	# shellcheck disable=SC2206 # these are patterns
+	case $name in
+	*/*'{h,c}') found=(${name%\{h,c\}}h ${name%\{h,c\}}c) ;;
+	*/*) found=($name) ;;
+	it_*.sh) found=(tests/it/$name) ;;
+	*_fuzz) found=(tests/fuzz/$name.c) ;;
+	*_test) found=(tests/unit/$name.c) ;;
+	*) continue ;;
+	esac
+	for file in "${found[@]}"; do
+		[ -e "$file" ] || fail "pool/CHANGING.md: there is no $file"
+	done
+	named=$((named + 1))
+done < <(grep -oE '`([a-z_0-9*]+/[A-Za-z_0-9*/.]+(\{h,c\})?|it_[a-z_*]+\.sh|[a-z_0-9*]+_(test|fuzz))(:[a-z_]+)?`' \
+	pool/CHANGING.md | tr -d '`' | sed 's/:.*//' | grep -vx 'tools/cmd_NAME.c' | sort -u)
+[ $named -ge 100 ] || fail "only $named files were found: this shows nothing"
+same "kinds of change" "$(anchors_of <(grep '^### ' pool/CHANGING.md) | sort)" \
+	"$(sed -n '/^| group/,/^$/p' pool/CHANGING.md | grep -oE '\(#[^)]*\)' |
+		tr -d '(#)' | sort)"
 
 echo "== README.md is short"
 [ "$(wc -l <README.md)" -le 250 ] || fail "README.md has more than 250 lines"
