@@ -116,9 +116,9 @@ static void out_kick(struct pool_conn *c)
 		conn_flush(c);
 }
 
-/* Write frames queued from now on together: answers when all frames of this turn
- * have been read, others in the next loop iteration. Answers do not wait for
- * UV_WRITABLE, which would cost changes of the epoll set and a turn. */
+/* Write frames queued from now on together: answers when all frames of this
+ * turn have been read, others in the next loop iteration. Answers do not wait
+ * for UV_WRITABLE, which would cost changes of the epoll set and a turn. */
 static void flush_soon(struct pool_conn *c)
 {
 	if (c->state != CONN_OPEN || c->flushing || c->write_more)
