@@ -54,8 +54,8 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-/* Of two versions of a name, the older one was found first: a crash came before
- * its removal. It is removed once the store is open. */
+/* After a crash the store may hold two versions of a name. The older one was
+ * found first: forgets it, and has its file removed once the store is open. */
 static void forget_older(struct pool_node *n, struct node_entry *e)
 {
 	struct node_object *old = e->obj;
@@ -137,7 +137,7 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	o->id = id;
 	o->size = m->size;
 	o->gen = m->gen;
-	node_object_give(o); /* the earlier run may have */
+	node_object_give(o); /* the earlier run may have sent it to peers */
 	err = m->gen ? adopt_published(n, e, o, m) : adopt_pending(n, e, o, m);
 	if (err) {
 		node_object_unref(n, o);

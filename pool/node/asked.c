@@ -1,12 +1,13 @@
 /*
- * How many names were asked in recent windows of time, beside how often: the
- * rest of the look-ups repeated one, and would have hit whatever was put after
- * the first, had nothing been evicted. Kept in memory alone, so that it begins
- * anew with the process.
+ * Estimates the best possible hit rate in recent windows of time, from the
+ * number of look-ups and the number of distinct names among them. A look-up
+ * that repeats a name could have hit, had the object been put after the first
+ * look-up and nothing been evicted. Kept in memory only: a restart begins with
+ * empty windows.
  *
- * The master merges the sketches of all nodes, so all use the same seed: that
- * of the node whose report was the first. It is not the process's hash seed,
- * which nobody else may know.
+ * The master merges the sketches of all nodes, so all nodes use the same hash
+ * seed: that of the node that reported first. It differs from the process's
+ * hash seed, which must stay secret.
  */
 #include "pool/node/node_priv.h"
 
@@ -39,20 +40,20 @@ int node_asked_open(struct pool_node *n)
 			err = pool_metrics_gauge(
 				n->metrics, &a->hits, "kvpool_node_window_hits",
 				windows[i].labels,
-				"Those of these look-ups that found a file");
+				"Look-ups in the window that found a file");
 		if (!err)
 			err = pool_metrics_gauge(
 				n->metrics, &a->best_hits,
 				"kvpool_node_window_best_hits",
 				windows[i].labels,
-				"Those that could have, had nothing been "
-				"evicted (estimate)");
+				"Look-ups in the window that could have found "
+				"a file, had nothing been evicted (estimate)");
 		if (!err)
 			err = pool_metrics_gauge(
 				n->metrics, &a->names,
 				"kvpool_node_window_names", windows[i].labels,
-				"Different names among these look-ups "
-				"(estimate)");
+				"Distinct names among the look-ups in the "
+				"window (estimate)");
 	}
 	node_asked_tick(n, pool_now_ms());
 	return err;
@@ -149,8 +150,8 @@ static void count_dir(struct pool_node *n, const struct pool_entry *top,
 	d->hits[i] += hit;
 }
 
-/* The names of all ancestors go in, each hashed with what its children have:
- * the same name in two directories is two. */
+/* Hashes the whole path, from the name up to the root, so that equal names in
+ * different directories are distinct. */
 void pool_node_asked(struct pool_node *n, const struct node_dirent *dir,
 		     const char *name, size_t len, bool hit)
 {

@@ -1,11 +1,11 @@
 /*
  * Attributes: changed here at once, sent to the master afterwards.
  *
- * The master decides a name's attributes. Unacked local changes are applied on
- * top of what the feed brings: before the ack it lacks them, after the ack it
- * has them. (Ack and feed use the same connection, the ack first.) Each
- * extended attribute is a change of its own, so two mounts can set different
- * ones of the same name; for the same one, the later change wins.
+ * The master decides a name's attributes. The feed has a local change only
+ * after its ack (both use the same connection, and the ack is sent first). So
+ * unacked local changes are applied on top of the attributes that the feed
+ * brings. Each extended attribute is a change of its own, so two mounts can set
+ * different ones of the same name; for the same one, the later change wins.
  */
 #include "pool/node/node_priv.h"
 

@@ -22,7 +22,7 @@
 
 enum { PHASE_BEGUN, PHASE_OPS, PHASE_SYNC };
 
-/* The list is nearly in order of tickets: a lower one is among the first. */
+/* The list is nearly in order of tickets, so a lower one is found early. */
 static bool is_pending(struct pool_node *n, uint64_t ticket)
 {
 	struct pool_list *it, *tmp;
@@ -124,7 +124,7 @@ void node_barriers_begin(struct pool_node *n)
 	struct pool_list *it, *tmp;
 	struct node_barrier *b;
 
-	/* The newest one is last: if it has begun its work, all have. */
+	/* The newest barrier is last: if it is past BEGUN, all are. */
 	if (pool_list_empty(&n->barriers) ||
 	    pool_list_entry(n->barriers.prev, struct node_barrier, link)
 			    ->phase != PHASE_BEGUN)

@@ -1,8 +1,8 @@
 /*
  * Contents that this mount may have published under a name: they were sent to
- * an earlier master, whose acks were lost, and then replaced here. If the name
- * has one of them at a new master, the master knows that no other node has
- * changed it.
+ * an earlier master, the acks were lost, and they have been replaced here
+ * since. If a new master has one of them under the name, it knows that no other
+ * node has changed the name.
  */
 #include "pool/node/node_priv.h"
 

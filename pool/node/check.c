@@ -25,7 +25,7 @@ static void check_obj(const struct pool_node *n, const struct node_entry *e)
 	assert(o->state == NODE_HELD && o->entry == e && o->refs > 0);
 	assert(o->gen != 0);
 	assert(pool_evict_inserted(&o->ev));
-	/* A client's keeps its writer until a store has it. */
+	/* On a client it has a writer part until a store has a copy. */
 	assert(!o->w || n->opts.store_size == 0);
 	assert(!o->counted || o->lent_fd < 0);
 }

@@ -32,7 +32,7 @@ struct node_dirent *pool_node_parent(const struct pool_entry *e)
 	return (struct node_dirent *)(void *)e->parent;
 }
 
-/* Static, and so inlined: queries ask it for each key. */
+/* Static, so that it is inlined: queries call it for each key. */
 static bool is_published(const struct node_entry *e)
 {
 	return e->gen != 0 && e->gen > e->hidden_gen;
@@ -330,7 +330,7 @@ uint64_t pool_node_dir_dirs(const struct node_dirent *d)
 
 	if (d->reach != POOL_ABOVE)
 		return d->d.ndirs - d->ngone;
-	/* Only visible ones: others are outside of the namespaces. */
+	/* Invisible ones are outside of the node's namespaces. */
 	for (it = d->d.children.next; it != &d->d.children; it = it->next) {
 		const struct pool_entry *e =
 			pool_list_entry(it, struct pool_entry, sibling);

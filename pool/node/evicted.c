@@ -1,8 +1,8 @@
 /*
  * Names and generations of the last NODE_EVICTED_MAX counted copies that were
  * evicted here, in a ring. They are numbered from 0 in each process, so that a
- * caller that polls notices what it missed. The last NODE_EVICTED_SENT evicted
- * without a master are sent at each join (session.c).
+ * program that polls them can detect what it missed. The last NODE_EVICTED_SENT
+ * evicted without a master are sent at each join (session.c).
  */
 #include "pool/node/node_priv.h"
 

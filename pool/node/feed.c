@@ -74,8 +74,8 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	if (changed < 0)
 		return changed;
 	node_account(n, &d->d.e);
-	/* A mtime that was set replaces the one of changes made here; the first
-	 * that the feed brings, only if it is newer. */
+	/* An mtime that a user has set replaces the one of changes made here.
+	 * The first one that the feed brings does so only if it is newer. */
 	if (d->attr.mtime_ns != mtime_ns &&
 	    (mtime_ns || d->attr.mtime_ns > d->mtime_ns))
 		d->mtime_ns = 0;
@@ -148,10 +148,10 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 	node_entry_tidy(n, e);
 }
 
-/* Is o to be dropped, now that the name has generation gen? It is if it is
- * older; and if it is newer (a new master may have an older version, when all
- * holders of the newer one have left), unless it is a counted copy: the master
- * has it in the inventory, and decides. */
+/* The name has generation gen now. Must o be dropped? Yes if o is older. Yes,
+ * too, if o is newer but not counted: a new master may have an older version,
+ * after all holders of the newer one have left. A newer counted copy is in the
+ * inventory, so the master decides about it. */
 static bool is_outdated(const struct node_object *o, uint64_t gen)
 {
 	return o->gen < gen || (o->gen > gen && !o->counted);
@@ -526,8 +526,8 @@ static void make_cache(struct pool_node *n, struct node_object *o)
 	(void)pool_store_detach(n->store, o->id);
 }
 
-/* Had the master, when it sent this DROP, not received the HELD that reported
- * o? Then the DROP is for an earlier copy, and the master counts o. */
+/* Did the master send this DROP before it received the HELD that reported o?
+ * Then the DROP is for an earlier copy, and the master counts o. */
 static bool crossed(const struct pool_node *n, const struct node_object *o,
 		    const Kvpool__Drop__Item *it)
 {

@@ -49,7 +49,7 @@ void node_fetch_to(struct node_fetch *f, enum fetch_phase to)
 	f->phase = to;
 }
 
-/* Starts f, whose phase is ASKING. It may end inside. */
+/* Starts f, whose phase is ASKING. f may end before this returns. */
 static void fetch_go(struct node_fetch *f)
 {
 	if (!node_fetch_try_borrow(f))

@@ -66,8 +66,8 @@ bool node_fetch_another_runs(struct node_fetch *f, unsigned int holder)
 	return false;
 }
 
-/* This node is no holder to ask: it fetches because it has no copy, so a feed
- * that names it as one is stale. */
+/* Leaves this node out: it fetches because it has no copy, so a feed entry that
+ * names it as a holder is stale. */
 void node_fetch_take_holders(struct node_fetch *f)
 {
 	unsigned int i;

@@ -57,7 +57,7 @@ static void link_lent(struct node_fetch *f, struct pool_fetch *pf)
 	f->working = true;
 }
 
-/* The holder has lent a descriptor, or has not. */
+/* status 0: the holder has lent a descriptor. */
 static void on_shown(struct pool_fetch *pf, int status)
 {
 	struct fetch_piece *p = pool_container_of(pf, struct fetch_piece, f);

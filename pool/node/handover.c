@@ -24,7 +24,7 @@ const char *pool_node_busy(struct pool_node *n)
 	if (!pool_list_empty(&n->sealing) || !pool_list_empty(&n->small_seals))
 		return "files are being sealed";
 	if (!pool_list_empty(&n->claims))
-		return "somebody waits for space";
+		return "a write or a fetch waits for space";
 	if (!pool_list_empty(&n->barriers))
 		return "an fsync waits";
 	if (!pool_list_empty(&n->rewrites))
@@ -608,8 +608,8 @@ int node_take_over(struct pool_node *n, struct pool_handover *h)
 	if (!err)
 		err = get_ops(n, h);
 	if (err) {
-		pool_error("what the running daemon handed over cannot be "
-			   "used: %s",
+		pool_error("the state that the running daemon handed over "
+			   "cannot be used: %s",
 			   strerror(-err));
 		return err;
 	}

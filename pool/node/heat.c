@@ -1,13 +1,13 @@
 /*
  * How often peers request objects that this node holds.
  *
- * Each object that peers request has a record of recent GETs. When they have
- * requested opts.hot_gets times its size within HEAT_WINDOW_MS, and each time
- * they have again, the object is reported to the master as hot. The master
- * orders an extra copy from another store: the feed names it to readers, but it
- * does not count as a replica. The node with the extra copy reports it as cold
- * when no peer has requested it for opts.cold_ms, or when it is dropped; then
- * it is an ordinary cached copy.
+ * Each object that peers request has a record of recent GETs. Each time they
+ * have requested opts.hot_gets times its size within HEAT_WINDOW_MS, the object
+ * is reported to the master as hot. The master orders an extra copy from
+ * another store: the feed names it to readers, but it does not count as a
+ * replica. The node with the extra copy reports it as cold when no peer has
+ * requested it for opts.cold_ms, or when it is dropped; then it is an ordinary
+ * cached copy.
  *
  * When the session ends, extra copies become cached copies at once: at the next
  * join, the master no longer knows them.

@@ -1,8 +1,8 @@
 /*
- * Small services of the node's loop, used by files of every level: a kick (one
- * pass over all that waits), a walk's next name, a new deadline for a barrier,
- * the end of a claim. The callbacks of a kick and of a slice are in higher
- * files (node.c, walk.c), so the node has pointers to them.
+ * Helpers of the node's loop that files of all levels use: a kick (one pass
+ * over everything that waits), a walk's next name, a new deadline for a
+ * barrier, the end of a claim. The callbacks of a kick and of a slice are in
+ * higher files (node.c, walk.c), so the node has pointers to them.
  */
 #include "pool/node/node_priv.h"
 

@@ -105,9 +105,10 @@ void node_object_unref(struct pool_node *n, struct node_object *o)
 bool node_object_remains(struct pool_node *n, struct node_object *o)
 {
 	o->remains = o->users > 0 || (o->w && o->w->opens > 0);
-	/* Without metadata, a start after a crash removes the file. Not if a
-	 * store has linked it, and needs that; nor while it is written: it has
-	 * none, and the call would wait for the write. */
+	/* Removes the metadata, so that a start after a crash removes the file.
+	 * Not if a store has linked the file and so needs its metadata. Not
+	 * while the file is written either: it has none yet, and the call would
+	 * block until the write ends. */
 	if (o->remains && !(o->w && o->w->opens > 0) &&
 	    !pool_store_linked(n->store, o->id))
 		(void)pool_store_detach(n->store, o->id);
@@ -161,7 +162,7 @@ static void end_copy(struct pool_node *n, struct node_object *o, bool evicted)
 	node_heat_forget(n, o);
 	pool_evict_remove(n->evict, &o->ev, evicted);
 	if (o->w)
-		node_writer_free(n, o); /* a client's that no store has */
+		node_writer_free(n, o); /* of an object that no store has */
 	if (o->lent_fd >= 0)
 		return_lent(n, o);
 	else

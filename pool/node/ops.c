@@ -193,7 +193,7 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	return 0;
 }
 
-/* The user in whose share of the queue a change of e counts. */
+/* The user to whose share of the queue a change of e is charged. */
 static uint32_t payer_of(const struct pool_node *n, const struct pool_entry *e)
 {
 	return n->caller != NODE_NO_CALLER ? n->caller : pool_node_attr(e)->uid;
@@ -245,8 +245,9 @@ static int op_change(struct pool_node *n, struct node_op *op,
 	return err;
 }
 
-/* For an UNLINK of any generation: of those that this node has published or
- * seen. The master refuses it if another node has published a newer one. */
+/* For an UNLINK of any generation: limits it to the generations that this node
+ * has published or seen. The master refuses it if another node has published a
+ * newer one. */
 static void of_any(struct pool_node *n, struct node_op *op,
 		   const struct node_object *own)
 {
@@ -650,8 +651,8 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 		op_of(op, e->own);
 		e->own->w->by = po->by;
 	}
-	/* As the old process had them. With `queued` set here, the master would
-	 * take its own execution of this change for a newer version. */
+	/* Copied from the old process. If `queued` were set anew, the master
+	 * would take its own execution of this change for a newer version. */
 	op->queued = po->queued;
 	op->in_doubt = true;
 	op->again = po->again;

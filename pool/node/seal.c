@@ -470,8 +470,8 @@ static bool relied_on(const struct node_object *o, uint64_t gen)
 	       o->verified && o->lent_fd < 0;
 }
 
-/* From the close to the ack, which were both noted when they came: no clock is
- * read for a single file. */
+/* From the close to the ack. Uses the times noted at these events, so that no
+ * clock is read per file. */
 static uint64_t publish_ns(const struct pool_node *n,
 			   const struct node_writer *w)
 {
@@ -481,9 +481,9 @@ static uint64_t publish_ns(const struct pool_node *n,
 }
 
 /*
- * gen may be the name's current generation: then that had the same bytes. Only
- * the master decides that. A node cannot, because all holders of the current
- * generation may be dead, and the put must be safe all the same.
+ * The master acks with the name's current generation if that has the same
+ * bytes. A node cannot decide this by itself: all holders of the current
+ * generation may be dead, so the put may be the only copy.
  */
 void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen)

@@ -83,7 +83,7 @@ static const struct {
 	COUNTER(prefetch_wasted, "prefetch_wasted_total",
 		"Prefetched objects dropped without having been opened"),
 	COUNTER(prefetch_dropped, "prefetch_dropped_total",
-		"Prefetches that failed, or that the master's order overtook"),
+		"Prefetches that failed or were replaced by a REPLICATE order"),
 	COUNTER(prefetch_skipped, "prefetch_skipped_total",
 		"Look-up hits not fetched because of a bound"),
 	COUNTER(published, "published_total", "Objects published"),
@@ -356,7 +356,7 @@ static json_t *degraded_since(const struct pool_node *n)
 	return json_string(text);
 }
 
-/* null: there is no master, or it does not tell. */
+/* null: there is no master, or it does not report its clock. */
 static json_t *clock_ahead(const struct pool_node *n)
 {
 	int64_t ms;
@@ -364,8 +364,7 @@ static json_t *clock_ahead(const struct pool_node *n)
 	return node_session_clock(n, &ms) ? json_integer(ms) : json_null();
 }
 
-/* Names, paths, and what other nodes said of themselves are bytes, perhaps not
- * of UTF-8. */
+/* Names, paths and strings received from other nodes may not be valid UTF-8. */
 static json_t *text_of(const char *s)
 {
 	return pool_pages_text(s, strlen(s));

@@ -1,4 +1,4 @@
-/* What may be evicted, and what is next. See victim.h. */
+/* Which objects may be evicted, and which is the next victim. See victim.h. */
 #include "pool/node/victim.h"
 
 #include <fcntl.h>

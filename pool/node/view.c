@@ -1,6 +1,6 @@
 /*
- * What other layers ask of names and local files: nothing here changes them.
- * Thread: as node.h says of each function.
+ * Queries about names and local files, for other layers: read-only. node.h
+ * names the thread of each function.
  */
 #include "pool/node/node_priv.h"
 
@@ -123,7 +123,7 @@ bool node_object_in_use(const struct node_object *o)
 	return o->users > 0;
 }
 
-/* ---- of these, with a writer part ---- */
+/* ---- local files with a writer part ---- */
 
 bool node_object_has_writer(const struct node_object *o)
 {
