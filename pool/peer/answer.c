@@ -55,7 +55,8 @@ struct early {
 	Kvpool__Get *get; /* owns */
 };
 
-/* All peers prefer low lane numbers; the peer's id spreads them over movers. */
+/* All peers prefer low lane numbers, so the peer's id is added to spread the
+ * lanes over movers. */
 static struct pool_mover *mover_of(const struct session *s, uint32_t lane)
 {
 	struct pool_peers *p = s->p;
@@ -273,8 +274,8 @@ static void got_return(struct session *s, const struct pool_frame *f,
 		kvpool__key__free_unpacked(key, NULL);
 }
 
-/* A limited client has no use for other objects. (A limited node may have been
- * ordered to keep them.) */
+/* A client limited to namespaces never needs other objects. (A limited node may
+ * have been ordered to keep them.) */
 static bool may_ask_about(const struct session *s,
 			  const ProtobufCBinaryData *path)
 {
@@ -547,10 +548,11 @@ static void hand_to_mover(struct session *s, uint32_t lane, bool plain)
 	session_tidy(s);
 }
 
-/* Is the claimed id that of a living member whose certificate this is not? A
- * node's certificate names the member's address, which the master has checked,
- * and a client is no store. An id that this node does not know is accepted: the
- * peer may have joined just now. */
+/* Does the claimed id belong to a living member, although the certificate is
+ * not that member's? A node's certificate names the member's address, which the
+ * master has checked. A client's certificate is never that of a store. An id
+ * that this node does not know is accepted: the peer may have joined just now.
+ */
 static bool is_another_member(const struct session *s,
 			      const uint8_t id[POOL_ID_SIZE])
 {
@@ -586,8 +588,8 @@ static void got_hello(struct session *s, const struct pool_frame *f,
 	}
 	if (is_another_member(s, hello->id.data)) {
 		pool_count(&s->p->metrics.ids_refused);
-		pool_warn_limited("peer %s: its HELLO has the id of a node for "
-				  "which its certificate is not",
+		pool_warn_limited("peer %s: its HELLO has the id of a node, but "
+				  "its certificate is not that node's",
 				  pool_conn_peer_name(s->conn));
 		kvpool__hello__free_unpacked(hello, NULL);
 		pool_conn_close(s->conn);

@@ -366,7 +366,7 @@ static int fetch_route(struct pool_fetch_priv *x)
 		x->no_fd = true;
 	}
 	if (x->f->fd < 0 && !x->f->mem)
-		return -EAGAIN; /* a descriptor or nothing */
+		return -EAGAIN; /* only a descriptor is wanted */
 	if (x->f->length <= POOL_INLINE_MAX)
 		return ask_small(x);
 	err = lane_pick(peer->conns, &lane);
@@ -451,7 +451,7 @@ void chan_orphan(struct chan *ch, const struct pool_fetch_priv *x)
 	if (ch->norphans < ORPHANS_MAX)
 		o = malloc(sizeof(*o) + x->f->path_len);
 	if (!o) {
-		/* Closing it returns everything borrowed over it. */
+		/* Closing the connection returns all that was borrowed. */
 		pool_conn_close(ch->conn);
 		return;
 	}
@@ -483,7 +483,8 @@ static struct orphan *orphan_find(struct chan *ch, uint64_t req)
 	return NULL;
 }
 
-/* On failure closes the connection, which returns it as well. */
+/* If RETURN cannot be sent, closes the connection, which returns the object as
+ * well. */
 static void send_return(struct chan *ch, const void *path, size_t path_len,
 			uint64_t gen)
 {
