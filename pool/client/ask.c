@@ -16,7 +16,7 @@
 /* A query of up to so many keys needs no malloc. */
 #define KEYS_FEW 8
 
-/* What came of the keys of a query; counted when it ends. */
+/* Results of a query's keys; added to the counters when it ends. */
 struct tally {
 	uint64_t here, peer, misses, skipped, invalid;
 	bool prefix;
@@ -34,7 +34,7 @@ struct asked {
 	int *err;
 };
 
-/* Memory for that. */
+/* Memory for one chunk. */
 struct room {
 	struct client_path path[CLIENT_ASK_MAX];
 	struct pool_tree_name name[CLIENT_ASK_MAX];

@@ -245,7 +245,7 @@ static void get_at_once(struct client_window *w)
 		w->op[i].ended = true;
 	}
 	client_direct_run(w, &d);
-	/* What was asked of a holder and did not come is left to the loop. */
+	/* The loop gets the objects that no holder has sent. */
 	for (size_t i = 0; i < w->n; i++)
 		vain += w->op[i].asked && !w->op[i].ended;
 	client_count(&p->stats, COUNT_RETRIES, vain);

@@ -73,7 +73,7 @@ int client_check(const struct kvpool *p)
 	if (p->forks == forks)
 		return 0;
 	return client_fail(-ECHILD, "this process is a fork of the one that "
-				    "connected: connect anew");
+				    "connected: call kvpool_connect here");
 }
 
 int client_check_batch(const struct kvpool_ns *ns,

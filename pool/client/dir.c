@@ -173,8 +173,8 @@ static int take_dir(const char *path, const char *pool, int *ret_fd)
 	return err;
 }
 
-/* The check that the store makes of a filesystem which it shares with others,
- * made before a node is started, for a clear error. */
+/* The store makes the same check of a shared filesystem. Made here too, before
+ * a node is started, so that the error is clear. */
 static int check_space(const char *base, uint64_t size)
 {
 	uint64_t headroom = size / 16 > 64u << 20 ? size / 16 : 64u << 20;

@@ -21,8 +21,8 @@
 /* ---- the plan ---- */
 
 /* Borrowing a small object takes longer than receiving it once, but later reads
- * need no message. So it pays for objects that are read often. (A race between
- * threads only makes the count wrong.) */
+ * need no message. So only objects that are read often are borrowed. (A race
+ * between threads only makes the count wrong.) */
 static bool is_wanted_often(struct kvpool *p, uint64_t gen)
 {
 	_Atomic uint64_t *seen = &p->seen[gen % CLIENT_SEEN];

@@ -217,8 +217,8 @@ static int end_tls(struct client_line *l, struct wire *w)
 	return 0;
 }
 
-/* plain: TLS may end, if the peer says so. 0; -EHOSTDOWN: another node answers
- * at this address. */
+/* plain: TLS may end, if the peer allows it. 0; -EHOSTDOWN: another node
+ * answers at this address. */
 static int recv_hello(struct client_line *l, struct wire *w, bool plain)
 {
 	uint8_t payload[256];
@@ -314,7 +314,7 @@ static int open_one(struct client_line *l, unsigned int which)
 		err = send_out(l, which);
 	if (!err)
 		err = recv_hello(l, w, plain);
-	/* Only now: the owner is known once the peer has accepted. */
+	/* Only now: the socket has an owner once the peer has accepted. */
 	if (!err)
 		err = check_owner(l, w->fd);
 	return err;

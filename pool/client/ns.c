@@ -89,8 +89,8 @@ int client_denied(const struct kvpool *p, const char *what)
 
 	if (!pool_tls_id_speaks_for(self, geteuid()))
 		return client_fail(-EACCES, "\"%s\": this connection's "
-				   "certificate does not speak for user %u, "
-				   "but for %s", what, (unsigned int)geteuid(),
+				   "certificate is not for user %u, but for "
+				   "%s", what, (unsigned int)geteuid(),
 				   pool_tls_id_uids(self, uids));
 	return client_fail(-EACCES, "\"%s\" is not in the namespaces of this "
 			   "connection's certificate: %s", what,

@@ -50,7 +50,7 @@ static const struct figure {
 	FIGURE(COUNT_BYTES_GOT, bytes_got, "kvpool_client_all_got_bytes_total",
 	       NULL, "Bytes of objects that were got."),
 	FIGURE(COUNT_GETS, gets, "kvpool_client_gets_total", NULL,
-	       "Keys that were to be got."),
+	       "Keys that gets asked for."),
 	FIGURE(COUNT_PUTS_STORED, puts_stored, PUTS, "result=\"stored\"",
 	       "Keys that were put, by result."),
 	FIGURE(COUNT_PUTS_EXISTED, puts_existed, PUTS, "result=\"existed\"",
@@ -62,9 +62,9 @@ static const struct figure {
 	FIGURE(COUNT_BYTES_PUT, bytes_put, "kvpool_client_put_bytes_total",
 	       NULL, "Bytes of objects that were put."),
 	FIGURE(COUNT_PUTS, puts, "kvpool_client_puts_total", NULL,
-	       "Keys that were to be put."),
+	       "Keys that puts were called with."),
 	FIGURE(COUNT_RETRIES, retries, "kvpool_client_retries_total", NULL,
-	       "Further attempts inside calls, after one that was in vain."),
+	       "Retries inside calls."),
 #undef FIGURE
 };
 
@@ -165,7 +165,8 @@ void client_count_results(struct client_window *w)
 
 /* ---- kvpool.h ---- */
 
-/* The struct as it was when it was new: the least that a caller may have. */
+/* Size of the struct in its first version: callers must have at least these
+ * members. */
 #define FIRST_SIZE \
 	(offsetof(struct kvpool_stats, retries) + sizeof(uint64_t))
 
