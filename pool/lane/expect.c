@@ -70,7 +70,7 @@ void expect_drained(struct pool_expect *x)
 void expect_end(struct pool_expect *x, int status)
 {
 	if (pool_list_empty(&x->link))
-		return; /* has ended; done is on its way */
+		return; /* has ended; done will be called */
 	if (x->draining && x->lane->conn)
 		return; /* expect_drained ends it */
 	if (status && !x->draining && expect_drain(x))

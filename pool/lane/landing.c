@@ -1,7 +1,8 @@
 /*
- * How bytes get into a file was chosen by measurement. GB/s with checksum, for
- * a new 4 MiB / 32 MiB tmpfs file (reserved by fallocate, huge=within_size);
- * one TCP connection over loopback, two CPUs; a plain socket moves 4.5 / 2.8:
+ * How bytes are written to a file was chosen by measurement. GB/s with
+ * checksum, for a new 4 MiB / 32 MiB tmpfs file (reserved by fallocate,
+ * huge=within_size); one TCP connection over loopback, two CPUs; a plain socket
+ * moves 4.5 / 2.8:
  *	recv 256 KiB, pwrite it				2.0 / 1.5
  *	recv into an mmap of the file			1.9 / 1.6
  *	recv 2 MiB, pwrite it				2.3 / 1.9

@@ -234,7 +234,8 @@ void lane_link_note(struct lane_link *k, const struct link_note *note)
 
 static void pull_pump(struct expect_map *em);
 
-/* No READ is in flight, and none will be posted: tells the holder, ends x. */
+/* No READ is in flight, and none will be posted: notifies the holder and ends
+ * x. */
 static void pull_end(struct expect_map *em)
 {
 	struct pool_expect *x = em->x;

@@ -1,5 +1,5 @@
 /* Links of adopted lanes (the holder): matches requested ranges with their
- * BUFFERs, whichever arrive first. */
+ * BUFFERs. Either may arrive first. */
 #include <errno.h>
 #include <stdlib.h>
 
