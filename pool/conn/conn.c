@@ -20,7 +20,7 @@
 
 #define CONNECT_TIMEOUT_MS 2000
 #define SEND_QUEUE_MAX (64u << 20)
-/* A dead host is noticed after 10 + 3 * 5 s even on an idle connection. */
+/* A dead host is detected after 10 + 3 * 5 s even on an idle connection. */
 #define KEEPALIVE_IDLE_S 10
 #define KEEPALIVE_INTERVAL_S 5
 #define KEEPALIVE_PROBES 3

@@ -138,7 +138,7 @@ static void turn_away(struct pool_listener *l, int fd, int err, uid_t uid)
 	refuse(l, fd, text);
 }
 
-/* False: not trusted; fd has been taken care of. */
+/* False: not trusted; fd is closed, or will be after an ERROR. */
 static bool accepts(struct pool_listener *l, int fd)
 {
 	uid_t uid = 0;

@@ -303,7 +303,7 @@ static int proc_ask(const struct end *local, const struct end *remote,
 	return err;
 }
 
-/* ---- either of them ---- */
+/* ---- by sock_diag, else by /proc ---- */
 
 /*
  * The owner of the socket with these ends (`local` is the owner's), or, if
