@@ -34,7 +34,7 @@
 #define SOON_S (14 * 86400) /* warn this long before expiry */
 #define CHAIN_MAX 4 /* certificates between the peer's and a CA */
 #define TOLD_MAX 64u	  /* refused certificates remembered; the oldest go */
-#define TOLD_MS 3600000u /* until the same refusal is news again */
+#define TOLD_MS 3600000u /* then the same refusal is logged again */
 
 /* Why a peer was not accepted, in the order of refusal_labels. */
 enum refusal {
@@ -233,9 +233,9 @@ static const char *limits_text(const struct pool_tls_id *id,
 	return id->ndirs ? pool_tls_id_dirs(id, buf) : "all";
 }
 
-/* New files must have the cluster, role and namespaces with which the process
- * started, because they decided which names it shows; and the users, for which
- * it may have files that are not published yet. */
+/* New files must have the cluster, role, namespaces and users with which the
+ * process started. The first three decide which names it shows, and it may have
+ * files of these users that are not published yet. */
 static bool is_another(const struct pool_tls *t, const struct certs *c,
 		       char why[POOL_TLS_WHY])
 {
@@ -648,8 +648,8 @@ static int bio_write(BIO *b, const char *data, size_t len, size_t *ret)
 	return 1;
 }
 
-/* A blocking read first sends what is unsent, such as the first message of the
- * handshake: the peer would never answer. */
+/* A blocking read first sends everything that is unsent, such as the first
+ * message of the handshake: otherwise the peer would never answer. */
 static int bio_read(BIO *b, char *to, size_t cap, size_t *ret)
 {
 	struct pool_tls_stream *s = BIO_get_data(b);
@@ -901,7 +901,8 @@ void pool_tls_free(struct pool_tls_stream *s)
 	free(s);
 }
 
-/* OpenSSL's last error; in our words where its text suggests no remedy. */
+/* OpenSSL's last error; replaced by our own text where it suggests no remedy.
+ */
 static const char *reason_of_failure(void)
 {
 	unsigned long err = ERR_peek_last_error();

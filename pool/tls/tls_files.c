@@ -398,8 +398,8 @@ static int check(const char *dir, struct pool_tls_files *f, char *why)
 	return rc;
 }
 
-/* Files that do not belong together may be those before and after a renewal, of
- * which one was replaced while they were read. */
+/* Files that do not match may be a mix from before and after a renewal, because
+ * a file was replaced while they were read. */
 #define TRIES 3
 
 static int read_once(const char *dir, struct pool_tls_files *ret, char *why)
