@@ -143,8 +143,8 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	rc = pool_node_extend_start(fs->node, o, (uint64_t)off, size, on_room,
 				    w);
 	if (rc == 0) {
-		/* on_room runs on this thread, so not before this returns: the
-		 * copy is in time. */
+		/* on_room runs on this thread, after this function has
+		 * returned, so it sees the copy. */
 		memcpy(w->data, buf, size);
 		node_object_ref(o);
 		fs->ndeferred[FS_DEFERRED_SPACE]++;

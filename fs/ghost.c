@@ -78,7 +78,8 @@ static void reply_attr(const struct fs *fs, const struct fuse_in_header *in,
 }
 
 /* The kernel repeats an OPEN after ESTALE, once: not a second one (open.c).
- * (Counted as a ghost's: op="open" and the results of opens do not have it.) */
+ * (Counted as a request of a ghost, not as op="open" nor among the results of
+ * opens.) */
 static void reply_open(struct fs *fs, const struct fuse_in_header *in,
 		       const void *arg, size_t len)
 {

@@ -91,7 +91,7 @@ int fs_guard_unmount(const char *path, uint64_t id, int flags)
 	return err;
 }
 
-/* Does another daemon serve in time? */
+/* Has another daemon adopted the mount in time? */
 static bool adopted(const struct fs_kept_head *kept, uint32_t incarnation)
 {
 	const struct timespec pause = { .tv_nsec = POLL_MS * 1000000L };

@@ -24,7 +24,7 @@ static int handle_new(struct fs *fs, const struct fs_inode *i, bool writer,
 	 * READ. */
 	if (!writer)
 		err = node_fd_get(fs->node, &h->fd, o, O_RDONLY);
-	if (err == -ENOENT) /* somebody removed the store's file: this check
+	if (err == -ENOENT) /* the store's file was removed: this check
 			       drops the copy, and the next OPEN fetches it */
 		pool_node_doubt(fs->node, o);
 	if (err >= 0)

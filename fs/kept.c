@@ -1,8 +1,9 @@
-/* Writing what the next daemon must know, and reading it. See fs/kept.h.
+/* Writes and reads the records for the next daemon. See fs/kept.h.
  *
- * A record is valid whenever the daemon dies: what makes it count, its nodeid
- * or its path's length, is written last. (No other process reads records before
- * the daemon's death, so a barrier for the compiler suffices.) */
+ * Records are consistent whenever the daemon dies: the field that makes a
+ * record valid (its nodeid, or the length of its path) is written last. (No
+ * other process reads records before the daemon's death, so a compiler barrier
+ * suffices.) */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
@@ -100,7 +101,8 @@ static int sort_records(struct fs_kept *k)
 	return 0;
 }
 
-/* The last daemon died: while it handled a request? */
+/* The last daemon died. If it was handling a request, counts that as a death of
+ * this request. */
 static void suspect(struct fs_kept_head *h)
 {
 	if (!h->handling || h->handling != h->suspect)
@@ -151,7 +153,7 @@ int fs_kept_open(struct fs *fs, int fd)
 		err = sort_records(k);
 	}
 	if (err) {
-		pool_error("what the keeper keeps cannot be used: %s",
+		pool_error("the kept state of the mount is not usable: %s",
 			   strerror(-err));
 		return err;
 	}

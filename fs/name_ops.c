@@ -279,7 +279,7 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		struct pool_entry *e = pool_node_lookup(fs->node, dir, name,
 							strlen(name));
 
-		if (e && e->is_dir) { /* made by the daemon before */
+		if (e && e->is_dir) { /* made by the killed daemon */
 			(void)reply_new(req, fs, e);
 			return;
 		}

@@ -278,8 +278,8 @@ static bool cover(struct fs *fs, bool also)
 	return true;
 }
 
-/* Who holds the lock cannot be found out: the message says what usually holds
- * it for so long. */
+/* The holder of the lock is unknown: the message names the usual cause of such
+ * a long hold. */
 static void warn_slow(struct fs *fs, fuse_ino_t dir, bool covered)
 {
 	const struct fs_inode *i = fs_inode_find(fs, dir);

@@ -86,8 +86,8 @@
  * fs->moved_ms. */
 #define MOVED_MS 1000
 
-/* The errno of an OPEN. A reader gets ENOENT for every failure of ours: a cache
- * miss is what engines handle. */
+/* The errno of an OPEN. A reader gets ENOENT for every failure of the pool,
+ * because engines handle a cache miss. */
 static int open_errno(int flags, int err)
 {
 	if (fs_wants_write(flags) || err == ENOENT || err == ESTALE ||
@@ -320,7 +320,7 @@ static void on_interrupt(fuse_req_t req, void *data)
 	struct open_req *r = data;
 
 	pool_count(&r->fs->interrupts);
-	/* Until it is answered, the kernel lets nobody write to the file. */
+	/* Until the answer, the kernel blocks all writes to the file. */
 	if (r->resized)
 		return;
 	if (r->change_started) { /* its callback frees r, at its deadline */
@@ -437,7 +437,7 @@ static bool open_wait(struct open_req *r)
 	return true;
 }
 
-/* Does this OPEN, or SETATTR of a size, leave nothing of the content? */
+/* Does this OPEN, or SETATTR of a size, empty the file? */
 static bool open_empties(const struct open_req *r)
 {
 	return r->resize == 0 || (r->resize < 0 && r->flags & O_TRUNC);

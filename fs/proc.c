@@ -1,7 +1,7 @@
 /*
  * /.kvpool: read-only status files, as in /proc. The text is made at OPEN and
  * lives as long as the handle. The root's listings leave the directory out,
- * because engines that scan the root would take it for data of theirs.
+ * because engines that scan the root would take it for their data.
  *
  * Thread: loop.
  */

@@ -187,7 +187,7 @@ static int register_metrics(struct fs *fs)
 
 		err = pool_metrics_counter(m, c[i], "kvpool_fuse_opens_total",
 			labels[i],
-			"Opens of files: of what was here (local), after a "
+			"Opens of files: with a copy here (local), after a "
 			"fetch (remote), with an error (failed, interrupted)");
 	}
 	if (!err)
@@ -216,13 +216,13 @@ static int register_metrics(struct fs *fs)
 	if (!err)
 		err = pool_metrics_counter(m, &fs->ghosts,
 			"kvpool_fuse_ghosts_total", NULL,
-			"Requests about files that were open or known when a "
-			"daemon before this one was killed");
+			"Requests about files that were open or known when "
+			"an earlier daemon was killed");
 	if (!err)
 		err = pool_metrics_counter(m, &fs->resends,
 			"kvpool_fuse_resent_total", NULL,
-			"Requests that a daemon before this one had read when "
-			"it was killed");
+			"Requests that an earlier daemon had read when it "
+			"was killed");
 	if (!err)
 		err = pool_metrics_counter(m, &fs->left_out,
 			"kvpool_kept_left_out_total", NULL,
@@ -513,7 +513,8 @@ static void guard_now(struct fs *fs, const struct fs_kept *kept)
 			  "killed: %s", fs->mountpoint, strerror(-fs->guard));
 }
 
-/* A mount at this path that is not ours would be ended in its place. */
+/* Records which mount is ours: the guard must not unmount another one at this
+ * path. */
 static void find_mount(struct fs *fs)
 {
 	uint64_t dev = fs_guard_dev(fs->mountpoint);
@@ -639,7 +640,8 @@ void fs_guarded(struct fs *fs)
 	start_guard(fs);
 }
 
-/* What was published while no daemon was connected must show. */
+/* Requests wait, for at most FS_TAKE_MS, until the names that were published
+ * while no daemon was connected are known. */
 static void on_taking(uv_timer_t *t)
 {
 	struct fs *fs = t->data;
@@ -744,9 +746,10 @@ static void adopt_now(struct fs *fs)
 	fs->adopting = false;
 	fs_ghosts_revive(fs);
 	if (fs_epoch_next(fs->dev_fd) < 0) {
-		/* Any name may have a negative dentry. */
+		/* The filter of misses is lost: any name may have a negative
+		 * dentry. */
 		memset(fs->misses[0], 0xff, ((size_t)1 << FS_MISS_BITS) / 8);
-		pool_warn("%s: what other nodes changed while no daemon served "
+		pool_warn("%s: changes by other nodes while no daemon served "
 			  "may show up to a minute late (Linux 6.16 avoids "
 			  "this)", fs->mountpoint);
 	}
