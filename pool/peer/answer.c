@@ -588,8 +588,8 @@ static void got_hello(struct session *s, const struct pool_frame *f,
 	}
 	if (is_another_member(s, hello->id.data)) {
 		pool_count(&s->p->metrics.ids_refused);
-		pool_warn_limited("peer %s: its HELLO has the id of a node, but "
-				  "its certificate is not that node's",
+		pool_warn_limited("peer %s: its HELLO has a node's id, but not "
+				  "that node's certificate",
 				  pool_conn_peer_name(s->conn));
 		kvpool__hello__free_unpacked(hello, NULL);
 		pool_conn_close(s->conn);
