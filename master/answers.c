@@ -3,10 +3,10 @@
  * change is executed at most once.
  *
  * The result of an executed change may be lost with the connection. Executing
- * the change again could undo what other nodes did since. Therefore the changes
- * of one run of a node are numbered; WELCOME says how many were executed, and
- * has the results that the node has not received. The node repeats only the
- * rest.
+ * the change again could undo later changes of other nodes. Therefore the
+ * changes of one run of a node are numbered; WELCOME says how many were
+ * executed, and has the results that the node has not received. The node
+ * repeats only the rest.
  *
  * The next master does not have the results. But after each change that changed
  * the state, a record of the member was appended: how many of its changes had
@@ -16,7 +16,7 @@
  * judged only once the master is ready, so OPS with conditional changes are
  * deferred until then, and so are the session's OPS after them. A MKDIR is
  * deferred, too: it must fail if the name is a file, and an inventory that has
- * not come yet may list that file.
+ * not arrived yet may list that file.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -269,7 +269,7 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 	s->ndeferred++;
 	s->deferred_bytes += len;
 	s->ndeferred_ops += msg->n_ops;
-	master_kick(s->m); /* master_ops_quanta looks when it is over */
+	master_kick(s->m); /* master_ops_quanta waits for the quantum's end */
 	return true;
 }
 

@@ -51,7 +51,7 @@ void master_on_asked(struct master_session *s, Kvpool__Heartbeat *hb)
 	if (!m->asked_seed)
 		m->asked_seed = hb->asked->seed;
 	if (hb->asked->seed != m->asked_seed)
-		return; /* the answer tells the node */
+		return; /* the answer carries the right seed */
 	if (mb->asked)
 		kvpool__asked__free_unpacked(mb->asked, NULL);
 	mb->asked = hb->asked;
@@ -118,7 +118,8 @@ struct hits {
 	uint64_t lookups, hits;
 };
 
-/* Which of map.tops: names that it does not have are among the others. */
+/* Index in map.tops. A name that is not in the map counts as MASTER_TOP_OTHERS.
+ */
 static unsigned int top_of(struct master *m, const ProtobufCBinaryData *name)
 {
 	const struct pool_entry *e;

@@ -88,7 +88,8 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 	return n;
 }
 
-/* A new connection: the files are read. */
+/* Called for each new connection: reads the files, which may have been renewed.
+ */
 static CURLcode on_ssl_ctx(CURL *curl, void *ssl_ctx, void *arg)
 {
 	struct etcd_req *r = arg;
@@ -213,7 +214,7 @@ static bool text_has(const struct etcd_req *r, const char *what)
 static const char *remedy_of_text(const struct etcd_req *r)
 {
 	if (text_has(r, "HTTP request to an HTTPS server"))
-		return "; it wants https://";
+		return "; it requires https://";
 	if (text_has(r, "CommonName of client"))
 		return "; an etcd with --client-cert-auth and users accepts "
 		       "here only a certificate without a common name: issue "
@@ -227,7 +228,7 @@ static const char *remedy(const struct etcd_req *r, const char *text, int code)
 	if (!text)
 		return remedy_of_text(r);
 	if (strstr(text, "user name is empty"))
-		return "; it wants --etcd-user and --etcd-password-file";
+		return "; it requires --etcd-user and --etcd-password-file";
 	if (strstr(text, "invalid user ID or password"))
 		return "; correct --etcd-user or the file of "
 		       "--etcd-password-file";
@@ -323,8 +324,8 @@ static void explain_verify(struct etcd_req *r)
 			 url, r->detail);
 }
 
-/* Does what OpenSSL says mean that etcd refuses our certificate? An etcd that
- * wants one may also just close the connection. */
+/* Does OpenSSL's error mean that etcd refuses our certificate? An etcd that
+ * requires one may also just close the connection. */
 static bool refuses_cert(const struct etcd_req *r, CURLcode rc)
 {
 	if (!r->e->tls || rc == CURLE_COULDNT_CONNECT ||
@@ -341,13 +342,13 @@ static const char *hint(const struct etcd_req *r, CURLcode rc)
 	if (rc == CURLE_SSL_CONNECT_ERROR &&
 	    (strstr(r->detail, "wrong version number") ||
 	     strstr(r->detail, "SSL_ERROR_SYSCALL")))
-		return "; perhaps it wants http://";
+		return "; perhaps it requires http://";
 	if (rc == CURLE_GOT_NOTHING && !r->e->tls)
-		return "; perhaps it wants https://";
+		return "; perhaps it requires https://";
 	if (r->e->tls && !r->e->access.cert &&
 	    (rc == CURLE_RECV_ERROR || rc == CURLE_SEND_ERROR ||
 	     rc == CURLE_GOT_NOTHING))
-		return "; perhaps it wants --etcd-cert and --etcd-key";
+		return "; perhaps it requires --etcd-cert and --etcd-key";
 	return "";
 }
 
@@ -382,7 +383,7 @@ static int transport_error(struct etcd_req *r, CURLcode rc)
 
 static int proceed(struct etcd *e, struct etcd_req *r);
 
-/* May another member do better? */
+/* Could another member succeed? */
 static bool is_of_member(const struct etcd_req *r, CURLcode rc, int err)
 {
 	if (rc)
@@ -436,7 +437,7 @@ static void begin(struct etcd *e, struct etcd_req *r, unsigned int url)
 
 /* ---- kv-etcd: tokens ---- */
 
-/* url: the member that wants a token is the first to be asked for one. */
+/* url: the member that requires a token. The login is sent to it first. */
 static int start_login(struct etcd *e, unsigned int url)
 {
 	struct etcd_req *r = &e->login;
@@ -479,7 +480,7 @@ static int proceed(struct etcd *e, struct etcd_req *r)
 	return -EKEYREJECTED;
 }
 
-/* There is a token; or none, and err and the text of the login say why. */
+/* The login has ended: err 0 and a token, or an error and the login's text. */
 static void end_waiting(struct etcd *e, int err)
 {
 	struct pool_list waiting, *it, *tmp;

@@ -129,7 +129,7 @@ void etcd_auth_not_enabled(struct etcd_auth *auth)
 		return;
 	if (!auth->warned)
 		pool_warn("etcd: --etcd-user is given, but etcd has no users: "
-			  "whoever reaches it can change the pool's state "
+			  "anyone who reaches it can change the pool's state "
 			  "(etcdctl auth enable)");
 	auth->warned = true;
 }

@@ -302,7 +302,7 @@ static size_t record_key(const struct etcd_state *s,
 		return make_key(s, r->type == MASTER_REC_MEMBER ? MEMBERS :
 								DRAINS,
 				id, sizeof(id) - 1, key);
-	case MASTER_REC_EPOCH: /* the election's */
+	case MASTER_REC_EPOCH: /* written by the election */
 		break;
 	}
 	return 0;

@@ -1,5 +1,5 @@
 /*
- * Giving up counted copies: when their node requests it (EVICT), or when there
+ * Releases counted copies: when their node requests it (EVICT), or when there
  * are more than the rules want (surplus). Surplus copies stay on their nodes,
  * as cache.
  */

@@ -217,7 +217,7 @@ static int start_metrics(struct master_ha *ha)
 			       pool_metrics_counter(
 				       m, &ha->standby.turned_away,
 				       "kvpool_master_turned_away_total", NULL,
-				       "Nodes told that this master is a "
+				       "Joins refused because this master is a "
 				       "standby.") ?
 		       -ENOMEM :
 		       0;

@@ -2,9 +2,9 @@
  * Extra copies of hot objects. When a holder reports that peers request an
  * object often, the master orders an extra copy on another store, one at a
  * time, until no holder reports it or there are EXTRAS_MAX. The holder of an
- * extra copy reports when it is no longer requested (cold). Readers are told of
- * extra copies, which do not count; a reader skips a holder that no longer has
- * one.
+ * extra copy reports when it is no longer requested (cold). The feed names
+ * extra copies to readers, but they do not count as replicas. A reader skips a
+ * holder that no longer has one.
  */
 #include <errno.h>
 

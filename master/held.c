@@ -2,8 +2,8 @@
  * Write-ahead rule: no message leaves the master before etcd has the records
  * that the message follows from. This holds even if the session that requested
  * the change, the lease or the process ends meanwhile. The next leader knows
- * only what is in etcd, and must not take back what a node or a user has been
- * told.
+ * only what is in etcd, and must not contradict a result that a node or a user
+ * has received.
  *
  * Messages that depend on records not in etcd yet are held back. Each type of
  * message, and why it is safe:
@@ -31,8 +31,8 @@
  * All but HEARTBEAT and ERROR keep their order within a session: once a message
  * is held, later ones wait behind it. When a session ends, its held messages
  * are discarded; the node joins again and receives the current state. Metrics
- * and JSON pages show the memory of this master; they promise nothing, and no
- * node reads them.
+ * and JSON pages show the memory of this master. They may run ahead of etcd: no
+ * node depends on them.
  *
  * Gates of the feed belong to the master and outlive sessions. update_gates
  * notes the feed sequence and the mark at each call. If the mark has grown to M

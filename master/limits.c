@@ -16,8 +16,8 @@
  *   memory         messages not yet read by the peer, held back or deferred, or
  *                  partly received: MASTER_SESSIONS_BYTES for all sessions.
  *                  Beyond that, the address that uses most loses its largest
- *                  session, so that many sessions of one address do not cost
- *                  others theirs
+ *                  session, so that many sessions from one address do not end
+ *                  those of others
  *   names          directories and bytes of attributes, per user and in total:
  *                  pool/model/quota.h
  *

@@ -566,7 +566,8 @@ struct master_dir *master_map_dir(struct master_map *m, const char *path,
 	return e && e->is_dir ? master_entry_dir(e) : NULL;
 }
 
-/* The sums that e counts in: those of the directory of the root above it. */
+/* The sums to which e is added: those of the directory of the root that
+ * contains it. */
 static struct master_top *top_of(struct master_map *m,
 				 const struct pool_entry *e)
 {

@@ -260,7 +260,8 @@ static Kvpool__Meta *start_meta(struct master_batch *b,
 	return out;
 }
 
-/* The deletion of what the name was before, of the other kind. False: none. */
+/* Adds the deletion of the directory that was here before the file, or of the
+ * file that was here before the directory. False: there was none. */
 static bool add_former(struct master_batch *b, struct master_item *i)
 {
 	bool was_dir = i->kind == MASTER_FILE && master_item_file(i)->was_dir;

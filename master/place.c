@@ -302,8 +302,8 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 	if (!from->is_store)
 		return master_place_left(ms, f) > 0 ? MASTER_GRANT :
 						      MASTER_REFUSE;
-	/* Enough copies if those of nodes that are away count: wait until these
-	 * are back, or gone. */
+	/* Together with the copies of absent nodes there are enough: wait until
+	 * these nodes are back, or gone. */
 	if (master_place_copies(ms, f, from->index) >= rules->replicas)
 		return MASTER_REFUSE;
 	kept = rules->class == POOL_CLASS_NOEVICT ||
@@ -315,7 +315,8 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 		return MASTER_REFUSE;
 	if (!err)
 		return leaving_bound(from) ? MASTER_REFUSE : MASTER_MOVE;
-	/* Its moves in flight will free space: the node asks again. */
+	/* Its moves in flight will free space. If not enough, the node repeats
+	 * the EVICT. */
 	if (from->leaving)
 		return MASTER_REFUSE;
 	return kept ? MASTER_KEEP : MASTER_LAST;

@@ -147,9 +147,9 @@ static bool is_silent(const struct master_member *mb, uint64_t now_ms,
 	       now_ms - mb->heard_ms > MASTER_WHOLE_GRACE * limit_ms;
 }
 
-/* Heartbeats of a node may queue behind its long inventory. Unless we send one
- * unasked, the node takes us for dead, joins again and starts from the
- * beginning. */
+/* Heartbeats of a node may queue behind its long inventory. If the master did
+ * not send one without being asked, the node would consider it dead, join again
+ * and start from the beginning. */
 static void beat_quiet_sessions(struct master *m, uint64_t now_ms)
 {
 	struct pool_list *it, *tmp;
@@ -214,7 +214,7 @@ static void check_unjoined(struct master *m, uint64_t now_ms)
 	}
 }
 
-/* ---- events that no message brings ---- */
+/* ---- events that are not caused by a message ---- */
 
 #define REPAIRED_MS 5000 /* nothing to repair for so long: it has ended */
 #define FULL_PERCENT 5	 /* free or evictable; less: full */
@@ -313,7 +313,7 @@ static void on_tick(uv_timer_t *t)
 	}
 	m->last_tick_ms = now_ms;
 	master_recover_tick(m, now_ms);
-	/* else do not declare anybody dead */
+	/* soon after a stall, silence does not mean that a node is dead */
 	if (now_ms - m->stalled_at_ms > m->heartbeat_ms) {
 		check_members(m, now_ms);
 		check_unjoined(m, now_ms);

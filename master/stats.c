@@ -206,7 +206,7 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		  { "kvpool_master_attribute_bytes", NULL,
 		    "Bytes of extended attributes." } },
 		{ &st->bytes,
-		  { "kvpool_master_bytes", NULL, "Sizes of all keys." } },
+		  { "kvpool_master_bytes", NULL, "Total size of all keys." } },
 		{ &st->tombs,
 		  { "kvpool_master_tombstones", NULL,
 		    "Deletions remembered, so that older copies stay "
@@ -319,19 +319,19 @@ static int register_windows(struct master_stats *st, struct pool_metrics *pm)
 			err = pool_metrics_gauge(
 				pm, &w->hits, "kvpool_master_window_hits",
 				labels[i],
-				"Those of these look-ups that found a file.");
+				"Look-ups in the window that found a file.");
 		if (!err)
 			err = pool_metrics_gauge(
 				pm, &w->best_hits,
 				"kvpool_master_window_best_hits", labels[i],
-				"Those that could have, had nothing been "
-				"evicted (estimate).");
+				"Look-ups in the window that could have found "
+				"a file, had nothing been evicted (estimate).");
 		if (!err)
 			err = pool_metrics_gauge(
 				pm, &w->names, "kvpool_master_window_names",
 				labels[i],
-				"Different names among these look-ups "
-				"(estimate).");
+				"Distinct names among the look-ups in the "
+				"window (estimate).");
 	}
 	return err;
 }

@@ -200,7 +200,7 @@ refused 'does not accept our certificate: .*--trusted-ca-file' \
 refused 'HTTP 400.*without a common name' \
 	--etcd "$url" "${ca[@]}" --etcd-cert "$tmp/named.crt" \
 	--etcd-key "$tmp/named.key" "${user[@]}"
-refused 'it wants --etcd-user and --etcd-password-file' \
+refused 'it requires --etcd-user and --etcd-password-file' \
 	--etcd "$url" "${ca[@]}" "${cert[@]}"
 write_secret "$tmp/wrong" wrong
 refused 'invalid user ID or password.*correct --etcd-user' \
@@ -210,14 +210,14 @@ write_secret "$tmp/nobody" first
 refused 'permission denied.*grant-permission' \
 	--etcd "$url" "${ca[@]}" "${cert[@]}" \
 	--etcd-user nobody --etcd-password-file "$tmp/nobody"
-refused 'it wants https://.*correct --etcd' --etcd "http://127.0.0.1:$etcd_port"
+refused 'it requires https://.*correct --etcd' --etcd "http://127.0.0.1:$etcd_port"
 free_port; plain_port=$port
 launch plain etcd --data-dir "$tmp/plain.data" --log-level error \
 	--listen-client-urls "http://127.0.0.1:$plain_port" \
 	--advertise-client-urls "http://127.0.0.1:$plain_port" \
 	--listen-peer-urls http://127.0.0.1:0
 wait_until 20 curl -sf --noproxy '*' "http://127.0.0.1:$plain_port/health" >/dev/null
-refused 'perhaps it wants http://' --etcd "https://127.0.0.1:$plain_port" "${ca[@]}"
+refused 'perhaps it requires http://' --etcd "https://127.0.0.1:$plain_port" "${ca[@]}"
 kill9 plain
 
 echo "== as are wrong options and files"
