@@ -3,9 +3,9 @@
  * due; the loop calls MHD_run, which calls on_request() for each header, part
  * of a body, and complete request; a complete one is answered.
  *
- * A turn of the loop answers for TURN_NS; a request that comes later in it is
- * suspended, and those that wait are served in order. With opts.paced, nothing
- * is read after a turn for REST times as long as it took.
+ * One turn of the loop spends at most TURN_NS on answers. Later requests are
+ * suspended, and served in order in the next turns. With opts.paced, the server
+ * reads nothing after a turn for REST times the duration of that turn.
  *
  * Failure modes: a header larger than HEADER_MAX is refused (414 or 431) and
  * the connection closed. To close a connection, we shut down its socket; MHD
@@ -31,8 +31,8 @@
 #define TURN_NS 5000000u /* of answers in one turn */
 #define REST 7u /* times as long as the work */
 #define REST_MS_MAX 1000u
-/* After EMFILE, MHD accepts again only in a later MHD_run: one must come, even
- * if nothing happens on the open connections. */
+/* After EMFILE, MHD accepts again only in a later MHD_run. So it is called this
+ * often, even if nothing happens on the open connections. */
 #define RUN_MS 1000u
 
 struct visitor {
@@ -52,7 +52,7 @@ struct admin_http {
 	struct pool_list waiting;  /* suspended, in order of arrival */
 	uint64_t turn_ends_ns;
 	uv_poll_t poll;		   /* MHD's epoll descriptor */
-	uv_timer_t timer; /* the next turn, if no event brings it */
+	uv_timer_t timer; /* the next turn, if no event comes earlier */
 	unsigned int open_handles;
 	void (*closed)(void *arg);
 	void *closed_arg;
@@ -177,8 +177,8 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind,
 	return MHD_YES;
 }
 
-/* A proxy before us may see another host in it, or another end, than MHD,
- * which accepts such requests. */
+/* MHD accepts these requests, but a proxy in front of it may read another host,
+ * or another end of the request, than MHD does. */
 static bool is_ambiguous(struct MHD_Connection *conn, const char *version)
 {
 	struct header_counts n = { 0 };
@@ -188,7 +188,7 @@ static bool is_ambiguous(struct MHD_Connection *conn, const char *version)
 	       (!n.hosts && strcmp(version, MHD_HTTP_VERSION_1_0) != 0);
 }
 
-/* What follows the header is no request: the connection is closed. */
+/* Bytes after the header may not be a request, so the connection is closed. */
 static enum MHD_Result refuse_ambiguous(struct admin_http *h,
 					struct MHD_Connection *conn)
 {
@@ -208,7 +208,7 @@ static enum MHD_Result refuse_ambiguous(struct admin_http *h,
 	return ok;
 }
 
-/* May it be answered now? If not, it is asked again when its turn comes. */
+/* May the request be answered now? If not, it is suspended until its turn. */
 static bool may_answer(struct admin_http *h, struct MHD_Connection *conn)
 {
 	struct visitor *v = visitor_of(conn);
@@ -288,7 +288,7 @@ static void take_turn(struct admin_http *h)
 	}
 }
 
-/* The ms until the next thing that is due by time and not by an event. */
+/* Ms until run() must be called, if no event comes earlier. */
 static uint64_t next_ms(struct admin_http *h)
 {
 	MHD_UNSIGNED_LONG_LONG ms;

@@ -32,7 +32,7 @@
 struct buffer {
 	uint8_t data[BUFFER];
 	size_t at, end; /* bytes to be passed on: data[at..end) */
-	bool over;	/* nothing more comes, or is wanted */
+	bool over;	/* end of the stream, or its reader has closed */
 };
 
 struct pump {
@@ -199,7 +199,7 @@ static bool fill_in(struct pump *p)
 	if (n > 0) {
 		b->at = 0;
 		b->end = (size_t)n;
-	} else if (n == 0) { /* it may still want the answer */
+	} else if (n == 0) { /* the peer may still read the answer */
 		b->over = true;
 		shutdown(p->pair, SHUT_WR);
 	} else if (n != -EAGAIN) {
@@ -208,8 +208,8 @@ static bool fill_in(struct pump *p)
 	return n > 0;
 }
 
-/* From the peer to the server, until one of the two has to be waited for. The
- * server does not read meanwhile, so this ends when the pair is full. */
+/* From the peer to the server, until one of the two would block. The server
+ * does not read meanwhile, so this ends when the pair is full. */
 static void move_in(struct pump *p)
 {
 	struct buffer *b = &p->in;
@@ -325,7 +325,7 @@ static void copy(struct pump *p)
 
 static void on_http(uv_poll_t *poll, int status, int events)
 {
-	(void)status; /* an error, too, is found by reading or writing */
+	(void)status; /* errors show when reading or writing */
 	(void)events;
 	copy(pool_container_of(poll, struct pump, http));
 }

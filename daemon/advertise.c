@@ -39,8 +39,8 @@ void daemon_advertise_warn(const struct pool_hostport *listen,
 		(void)pool_parse_hostport(advertise, NODE_PORT, &addr);
 	if (pool_host_is_loopback(addr.host) &&
 	    !pool_host_is_loopback(master->host))
-		pool_warn("nodes of other hosts cannot fetch from this one: it "
-			  "tells them to connect to %s:%u - give --listen "
+		pool_warn("nodes of other hosts cannot fetch from this one: "
+			  "its address is %s:%u - give --listen "
 			  "ADDRESS:%u --insecure, or --advertise",
 			  addr.host, addr.port, addr.port);
 }

@@ -88,7 +88,7 @@ void daemon_log_reopen(void)
 		return;
 	fd = open_log(self.log_file);
 	if (fd < 0) {
-		pool_error("log file %s: %s; going on with the old one",
+		pool_error("log file %s: %s; the old one stays in use",
 			   self.log_file, strerror(-fd));
 		return;
 	}

@@ -50,7 +50,7 @@ static int check_user(struct daemon_option *options,
 	return daemon_option_reject(
 		daemon_option_find(options, "etcd-user"),
 		"with --etcd https://..., or http://... of a loopback address: "
-		"else the password can be read on the way", err);
+		"else it crosses the network unencrypted", err);
 }
 
 static int check_files(const struct etcd_access *a, FILE *err)

@@ -26,8 +26,8 @@ int daemon_faults_allow(struct pool_metrics *metrics)
 		return err;
 	}
 	pool_faults_install(f);
-	pool_warn("faults are allowed: whoever reaches the admin address from "
-		  "this machine can break this program's connections");
+	pool_warn("faults are allowed: anyone who reaches the admin address "
+		  "from this machine can break this program's connections");
 	return 0;
 }
 

@@ -32,7 +32,7 @@ static int connect_once(const char *path)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	/* (connect(2) waits for as long as it may take to send.) */
+	/* (SO_SNDTIMEO also limits connect(2).) */
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience,
 		       sizeof(patience)) < 0 ||
 	    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
@@ -43,7 +43,7 @@ static int connect_once(const char *path)
 		close(fd);
 		return err;
 	}
-	/* Another user would get the mount. */
+	/* Otherwise a process of another user could get the mount. */
 	if (!daemon_peer_is_own(fd, NULL)) {
 		close(fd);
 		return -EPERM;
@@ -113,7 +113,7 @@ static int inherited(const char *name)
 	long left = number_of("LISTEN_FDS");
 	int fd = FIRST_FD;
 
-	/* (What it starts inherits the environment.) */
+	/* (Child processes inherit the environment, but it is not for them.) */
 	if (!at || number_of("LISTEN_PID") != getpid())
 		return -ENOENT;
 	for (; left > 0; left--, fd++) {

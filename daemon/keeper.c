@@ -41,7 +41,7 @@ static struct {
 	char *mountpoint; /* owns */
 	int sock, sig_fd, kept_fd;
 	int guard; /* to the guard; all daemons have it, too */
-	int dev_fd; /* -1: the daemon has not given it, or has let go */
+	int dev_fd; /* -1: not passed by the daemon yet, or withdrawn */
 	pid_t pid;  /* of the present or last daemon */
 	bool alive; /* it has not closed its end of sock */
 	bool ending; /* SIGTERM came */
@@ -90,8 +90,8 @@ static void pass_signal(void)
 		kill(kp.pid, (int)si.ssi_signo);
 }
 
-/* The daemon has let go of the mount, or never had one: ends with it. (With
- * --surge, that waits for SIGTERM first.) */
+/* The daemon has withdrawn the mount, or never had one: exits when it does.
+ * (With --surge, that waits for SIGTERM first.) */
 static void follow(void) __attribute__((noreturn));
 static void follow(void)
 {
@@ -149,7 +149,7 @@ static int become(const char *path, int old)
 	return rc;
 }
 
-/* Returns if that is not possible: this program goes on. */
+/* Returns if that is not possible: this program continues. */
 static void renew(void)
 {
 	static const char deleted[] = " (deleted)";
@@ -165,7 +165,7 @@ static void renew(void)
 		path[(size_t)n - len] = '\0';
 	pool_info("%s: the keeper becomes %s", kp.mountpoint, path);
 	err = old < 0 || n <= 0 ? -errno : become(path, old);
-	pool_error("%s: the keeper cannot execute %s (%s): it goes on as it is",
+	pool_error("%s: the keeper cannot execute %s (%s): it is not replaced",
 		   kp.mountpoint, path, strerror(-err));
 	if (old >= 0)
 		close(old);
@@ -310,7 +310,7 @@ static int patience(void)
 
 	if (serves() || (kp.alive && !kp.dead_ms))
 		return -1;
-	/* No event says that a daemon has begun to serve: look again. */
+	/* No event reports that a daemon has begun to serve: poll. */
 	return due <= now ? 0 : due - now < SPAWN_MS ? (int)(due - now) :
 						       SPAWN_MS;
 }
@@ -344,7 +344,7 @@ static void keep(struct daemon_keeper *k)
 		if (serves())
 			kp.dead_ms = 0;
 		if (kp.dead_ms && mount_gone())
-			give_up("the mount was taken away", MNT_DETACH, 1);
+			give_up("the mount was unmounted", MNT_DETACH, 1);
 		if (kp.dead_ms && pool_now_ms() - kp.dead_ms > WAIT_MS)
 			give_up("no daemon has adopted the mount in time: it "
 				"ends", MNT_FORCE, 1);
@@ -434,7 +434,7 @@ bool daemon_keeper_renewed(void)
 	return getenv(KEPT_ENV) != NULL;
 }
 
-/* After execve(2): goes on with what the program before has left. */
+/* After execve(2): continues with the descriptors of the previous program. */
 static int open_renewed(void)
 {
 	int *fds[] = { &kp.dev_fd, &kp.kept_fd, &kp.guard, NULL }, old, err;
@@ -449,8 +449,8 @@ static int open_renewed(void)
 			return -errno;
 	err = fs_kept_map(kp.kept_fd, &kp.head);
 	if (err) {
-		pool_error("%s: the keeper's memory is another version's: its "
-			   "program goes on", kp.mountpoint);
+		pool_error("%s: the keeper's memory is another version's: the "
+			   "keeper is not replaced", kp.mountpoint);
 		return become("", old);
 	}
 	close(old);
@@ -475,12 +475,13 @@ static void close_taken(int *fd)
 	*fd = -1;
 }
 
-/* 0: both were kept; -ENOENT: not both; else -errno: not known. */
+/* 0: both were kept; -ENOENT: not both were; else -errno: unknown. */
 static int take_both(struct daemon_keeper *k)
 {
 	int dev = daemon_fdstore_take(STORED_DEVICE), kept = -ENOENT, err;
 
-	/* (An answer that comes late is not that to the next request.) */
+	/* (After a timeout no second request is sent: the late answer would be
+	 * taken for its answer.) */
 	if (dev >= 0 || dev == -ENOENT)
 		kept = daemon_fdstore_take(STORED_KEPT);
 	k->dev_fd = dev;
@@ -513,7 +514,7 @@ static int start_stored(struct daemon_keeper *k)
 		return err;
 	err = is_fuse(k->dev_fd) ? fs_kept_map(k->kept_fd, &head) : -EINVAL;
 	if (err) {
-		/* The next one mounts anew. */
+		/* Unusable: the next daemon makes a new mount. */
 		(void)daemon_fdstore_remove(STORED_DEVICE);
 		(void)daemon_fdstore_remove(STORED_KEPT);
 		return err;
@@ -571,8 +572,9 @@ int daemon_keeper_put(struct daemon_keeper *k, int dev_fd)
 	const uint8_t put = PUT;
 	int err = 0;
 
-	/* What is kept already is not put again, because for a moment it would
-	 * not be kept. (`kvpool keep` may be another one now.) */
+	/* Descriptors that are kept already are not put again: they would be
+	 * missing for a moment. (But a new `kvpool keep` does not have them.)
+	 */
 	if (k->stored && !(k->adopted && k->sock < 0)) {
 		err = daemon_fdstore_put(STORED_KEPT, k->kept_fd);
 		if (!err)
@@ -584,14 +586,14 @@ int daemon_keeper_put(struct daemon_keeper *k, int dev_fd)
 		tell_guard(k, PUT);
 	k->put_fd = dev_fd;
 	if (err)
-		pool_error("the keeper does not take the mount: %s",
+		pool_error("the keeper cannot keep the mount: %s",
 			   strerror(-err));
 	return err;
 }
 
 static void on_keeper(uv_poll_t *poll, int status, int events);
 
-/* Another `kvpool keep` has begun? */
+/* Has a new `kvpool keep` started? */
 static void on_again(uv_timer_t *t)
 {
 	struct daemon_keeper *k = t->data;
@@ -610,7 +612,7 @@ static void on_keeper(uv_poll_t *poll, int status, int events)
 	struct daemon_keeper *k = poll->data;
 
 	(void)status;
-	(void)events; /* it sends nothing that is not asked for */
+	(void)events; /* it sends only answers, so it has ended */
 	uv_poll_stop(poll);
 	k->pid = 0;
 	k->lost(k->arg);
@@ -663,6 +665,6 @@ void daemon_keeper_let_go(struct daemon_keeper *k)
 
 void daemon_keeper_handed_over(struct daemon_keeper *k)
 {
-	/* What the service manager has now is the other daemon's. */
+	/* The service manager now keeps the descriptors of the other daemon. */
 	leave(k, k->socket != NULL);
 }

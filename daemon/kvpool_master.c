@@ -97,8 +97,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.state_file,
 	  .arg = "FILE",
-	  .help = "What the nodes' inventories do not contain: directories,\n"
-		  "rules, deletions, members." },
+	  .help = "Keeps what the nodes' inventories do not contain:\n"
+		  "directories, rules, deletions, members." },
 	{ .name = "recover",
 	  .type = OPT_FLAG,
 	  .value = &conf.recover,
@@ -122,8 +122,7 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.advertise,
 	  .arg = "HOST:PORT",
-	  .help = "With --etcd: the address nodes are told to connect to, if "
-		  "it\n"
+	  .help = "With --etcd: the address that nodes connect to, if it\n"
 		  "differs from --listen." },
 	{ .name = "lease",
 	  .type = OPT_DURATION,

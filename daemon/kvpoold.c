@@ -50,7 +50,7 @@ static void on_keeper_lost(void *arg)
 {
 	struct node_program *p = arg;
 
-	pool_warn("the keeper has gone: the mount will end with this daemon");
+	pool_warn("the keeper has died: the mount will end with this daemon");
 	fs_unkept(p->fs);
 }
 
@@ -184,7 +184,7 @@ static void stop(struct daemon_program *base)
 
 static void on_unmounted(void *arg)
 {
-	pool_info("the mount was taken away: closing");
+	pool_info("the mount was unmounted: closing");
 	daemon_program_stop(arg);
 }
 
@@ -494,8 +494,8 @@ static int commit_takeover(struct node_program *p)
 	return err;
 }
 
-/* Allows the next take-over. Only with a mount: without one a restart will
- * do. */
+/* Allows the next take-over. Only with a mount: without one a restart suffices.
+ */
 static int start_takeover(struct node_program *p)
 {
 	int fd = p->conf->takeover ?

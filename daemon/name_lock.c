@@ -161,8 +161,8 @@ static void on_retry(uv_timer_t *h)
 		taken.warned = true;
 		pool_warn("%s/" DAEMON_NAME_LOCK_FILE " is locked by another "
 			  "process than the daemon that handed over: until it "
-			  "is not, another start of this name will not wait "
-			  "for this daemon's end", taken.dir);
+			  "is unlocked, another start of this name will not "
+			  "wait for this daemon's end", taken.dir);
 	}
 }
 

@@ -18,7 +18,7 @@
 #include "pool/verbs/device.h"
 
 #define STORE_MIN (16ull << 20)
-#define UID_MAX (UINT32_MAX - 1) /* -1: "leave it", chown(2) */
+#define UID_MAX (UINT32_MAX - 1) /* -1: unchanged, to chown(2) */
 
 static const char usage[] =
 	"usage: kvpoold --store-size N [--mount DIR] [OPTION]...\n"
@@ -77,8 +77,7 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.advertise,
 	  .arg = "HOST:PORT",
-	  .help = "The address other nodes are told to connect to, if it "
-		  "differs\n"
+	  .help = "The address that other nodes connect to, if it differs\n"
 		  "from --listen (NAT, containers). Required if that is "
 		  "0.0.0.0\n"
 		  "or [::]. Resolved again for each connection." },
@@ -324,7 +323,7 @@ static struct daemon_option options[] = {
 	  .value = &conf.keeper,
 	  .help = "Keep the mount if the daemon is killed: a second process "
 		  "starts\n"
-		  "the next one, and what is open goes on." },
+		  "the next one, and open files stay usable." },
 	{ .name = "keeper-socket",
 	  .type = OPT_STRING,
 	  .value = &conf.keeper_socket,
@@ -396,7 +395,7 @@ static int check_bulk(void)
 	if (conf.tls_dir && conf.bulk == BULK_PLAIN)
 		return daemon_option_reject(
 			bulk, "tls or auth with --tls-dir: auth does not "
-			"encrypt, but both ends are known", stderr);
+			"encrypt, but authenticates both ends", stderr);
 	if (!conf.tls_dir)
 		conf.bulk = BULK_PLAIN;
 	return 0;

@@ -150,7 +150,7 @@ void daemon_option_env(const struct daemon_option *o, char *buf, size_t cap);
 #define DAEMON_LISTEN_ACCEPTED \
 	"a loopback address (127.0.0.1, [::1], localhost); " \
 	"or any address together with --tls-dir; or with --insecure, and " \
-	"then whoever reaches the port can read and change the pool"
+	"then anyone who reaches the port can read and change the pool"
 /*
  * Checks o, an OPT_HOSTPORT to listen on: addresses other than loopback need
  * any_address (--tls-dir or --insecure). 0 or -EINVAL (printed to err, with the

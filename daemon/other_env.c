@@ -12,8 +12,8 @@ const struct daemon_other_env daemon_other_env[] = {
 	{ "MOONCAKE_DEVICE", "rdma-device", NULL },
 	{ "MOONCAKE_LOCAL_HOSTNAME", "advertise", NULL },
 	{ "MOONCAKE_TE_META_DATA_SERVER", NULL,
-	  "the master tells nodes of each other" },
-	/* The same names with our prefix: easily taken for options of ours. */
+	  "nodes get each other's addresses from the master" },
+	/* The same names with our prefix: easily mistaken for our options. */
 	{ "KVPOOL_GLOBAL_SEGMENT_SIZE", "store-size", NULL },
 	{ "KVPOOL_LOCAL_BUFFER_SIZE", "buffer-size", NULL },
 	{ "KVPOOL_PROTOCOL", "transport", NULL },

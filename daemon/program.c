@@ -128,7 +128,7 @@ json_t *daemon_objects_page(const struct daemon_admin_query *q,
 		  (unsigned int)limit, &json);
 	if (rc == -EINVAL) {
 		*ret_status = 400;
-		*ret_text = "token: accepted: what another page has as next";
+		*ret_text = "token: accepted: the next of another page";
 	}
 	return rc ? NULL : json;
 }

@@ -27,7 +27,7 @@ bool daemon_surge_is_running(const char *dir)
 			     DAEMON_NAME_LOCK_FILE);
 
 	if (n < 0 || (size_t)n >= sizeof(path))
-		return false; /* then it could not have made it either */
+		return false; /* too long for any daemon */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return false;

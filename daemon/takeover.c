@@ -191,8 +191,8 @@ static int send_offer(struct daemon_takeover *t, struct pool_handover *h)
 	return err;
 }
 
-/* Sends GO; then the new daemon, or its keeper, is the service. main_pid: as it
- * said in TAKEN. */
+/* Sends GO; then the new daemon, or its keeper, is the service. main_pid: from
+ * its TAKEN. */
 static int send_go(struct daemon_takeover *t, uint32_t main_pid)
 {
 	struct message m = { .magic = MAGIC, .type = GO };
@@ -238,7 +238,7 @@ static void hand_over(struct daemon_takeover *t)
 	if (!err)
 		err = send_go(t, m.main_pid);
 	if (err) {
-		pool_warn("the other daemon did not take over (%s): going on",
+		pool_warn("the other daemon did not take over (%s): continuing",
 			  strerror(-err));
 		give_up(t, NULL);
 		return;
@@ -296,7 +296,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	(void)events;
 	if (err || m.type != HELLO || t->paused) {
 		if (t->paused)
-			pool_warn("the other daemon has gone: going on");
+			pool_warn("the other daemon has ended: continuing");
 		give_up(t, NULL);
 		return;
 	}
@@ -308,7 +308,7 @@ static void on_accept(void *arg, int fd)
 	struct daemon_takeover *t = arg;
 	uv_poll_t *poll;
 
-	if (t->fd >= 0 && !t->paused) /* it may never say HELLO */
+	if (t->fd >= 0 && !t->paused) /* it may never send HELLO */
 		give_up(t, NULL);
 	poll = t->fd < 0 ? malloc(sizeof(*poll)) : NULL;
 	if (!poll || uv_poll_init(t->loop, poll, fd)) {

@@ -58,8 +58,8 @@ static void log_links(const struct daemon_tls *t)
 		pool_info("links: on loopback, for trusted local users "
 			  "(--tls-dir allows other addresses)");
 	else
-		pool_warn("links: not protected (--insecure): whoever reaches "
-			  "the ports can read and change the pool");
+		pool_warn("links: not protected (--insecure): anyone who "
+			  "reaches the ports can read and change the pool");
 }
 
 int daemon_links_show(struct daemon_tls *t, bool insecure,

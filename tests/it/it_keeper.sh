@@ -4,7 +4,7 @@
 # never sees another mount.
 # modes: both
 # limit: 240
-LOG_ALLOW='error .*(no daemon has adopted|the mount was taken away|cannot listen on)'
+LOG_ALLOW='error .*(no daemon has adopted|the mount was unmounted|cannot listen on)'
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need jq curl cmp unshare keeper_user findmnt python3 ss
@@ -209,7 +209,7 @@ same "$tmp/src" "$a/d/k" || fail "not readable after it was killed"
 echo "== the keeper's death changes nothing; with both dead the mount is dead"
 daemon=$(daemon_of a)
 kill9 a
-lost() { grep -q 'the keeper has gone' "$(log_of a)"; }
+lost() { grep -q 'the keeper has died' "$(log_of a)"; }
 wait_until 20 lost
 same "$tmp/src" "$a/d/k" || fail "not readable without the keeper"
 [ "$(daemon_of a)" = "$daemon" ] || fail "it is another daemon"

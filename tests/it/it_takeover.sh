@@ -215,7 +215,7 @@ echo "== one that takes what it is given and is silent: the old one goes on"
 hello '\1'
 { cat "$tmp/hello"; exec sleep 60; } | socat - "UNIX:$socket" >/dev/null &
 also_kill=($!)
-timed_out='did not take over (Connection timed out): going on'
+timed_out='did not take over (Connection timed out): continuing'
 wait_until 30 grep -q "$timed_out" "$(log_of a)"
 same "$tmp/src" "$a/d/k" || fail "it does not go on after silence"
 kill "${also_kill[0]}" 2>/dev/null || :
