@@ -158,7 +158,7 @@ static int explain_open(const char *option, const char *path, int err,
 {
 	if (err == EACCES)
 		explain(why,
-			"%s: %s: user %u, as whom this runs, may not read it; "
+			"%s: %s: this process's user, %u, may not read it; "
 			"change its owner: chown %u %s",
 			option, path, geteuid(), geteuid(), path);
 	else
