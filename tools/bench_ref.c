@@ -1,7 +1,7 @@
 /*
- * The references: two tmpfs mounts of the bench's own, a FUSE daemon that only
- * answers, and a process that sends bytes. bench_refs_close removes them; the
- * processes are killed if their parent dies.
+ * The references: two tmpfs mounts of the bench's own, a FUSE daemon that does
+ * nothing but answer, and a process that sends bytes. bench_refs_close removes
+ * them; the processes are killed if their parent dies.
  */
 #include <arpa/inet.h>
 #include <errno.h>

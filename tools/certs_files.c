@@ -83,9 +83,9 @@ static int take_owner(int fd, const struct certs_file *f)
 		return 0;
 	if (!fchown(fd, earlier.st_uid, earlier.st_gid))
 		return 0;
-	return certs_error("%s: belongs to user %u, and user %u, as whom this "
-			   "runs, cannot give away its successor: run this as "
-			   "root or as that user",
+	return certs_error("%s: belongs to user %u, and this process's user, "
+			   "%u, cannot give that user the new file: run this "
+			   "as root or as that user",
 			   f->path, earlier.st_uid, geteuid());
 }
 
@@ -196,8 +196,9 @@ static int prepare_pair(struct certs_set *s, const char *dir, X509 *cert,
 }
 
 /* The CAs first: they include the former ones, and the one that signed the new
- * certificate. To disk when all are in place: who reads them in between finds a
- * key of another certificate, and an fsync may take long. */
+ * certificate. Synced when all are in place: between the renames, readers find
+ * a key that does not match its certificate, and an fsync there would prolong
+ * that. */
 static int publish(struct certs_set *s, bool pair)
 {
 	int rc = put_in_place(&s->ca);

@@ -482,7 +482,7 @@ static int bench_run(struct bench *b, const char *only, bool memory,
 	return rc;
 }
 
-/* Without this check a plain directory would be measured as the pool. */
+/* Without this check a plain directory would be measured as a pool. */
 static bool is_pool(const char *option, const char *dir)
 {
 	char path[PATH_MAX], mount[PATH_MAX], key[PATH_MAX];
@@ -499,7 +499,8 @@ static bool is_pool(const char *option, const char *dir)
 	return false;
 }
 
-/* What is wrong with the node or its machine: figures are read with it. */
+/* Prints what is wrong with the node or its machine, because it affects the
+ * figures. */
 static void say_what_costs(const char *mount)
 {
 	struct pool_hostport admin = { 0 };

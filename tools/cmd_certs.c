@@ -1,6 +1,6 @@
 /*
- * kvpool certs: a small CA for pools that have none, and what a directory of
- * certificates says (also of those that others have issued).
+ * kvpool certs: a small CA for pools that have none. It also shows and checks
+ * the certificates in a directory, those of other CAs, too.
  */
 #include <errno.h>
 #include <string.h>
@@ -464,7 +464,7 @@ static const char roll_switched[] =
 static const char roll_finished[] =
 	"The old CA is removed. Now:\n"
 	"  1. for each DIR: kvpool certs renew --ca-only --dir %s --out DIR\n"
-	"  2. copy each DIR to its host: then nobody trusts the old CA\n";
+	"  2. copy each DIR to its host: then no peer trusts the old CA\n";
 
 static int roll(const struct certs *c)
 {

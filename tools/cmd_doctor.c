@@ -1,4 +1,4 @@
-/* kvpool doctor: asks a node, looks at its machine, prints what was found. */
+/* kvpool doctor: queries a node, examines its machine, prints the findings. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -17,7 +17,7 @@
 static const char *const costs[] = { [DOCTOR_SPEED] = "speed",
 				     [DOCTOR_SAFETY] = "safety" };
 
-/* What was asked, and what was found. */
+/* Answers of the node, and findings. */
 struct visit {
 	struct pool_hostport admin;
 	struct doctor d;
@@ -105,7 +105,7 @@ static void print_text(const struct visit *v)
 	for (size_t i = 0; i < v->n; i++) {
 		const struct doctor_finding *f = &v->found[i];
 
-		printf("\n%s, %s: %s\n  mend: %s\n", costs[f->cost], f->check,
+		printf("\n%s, %s: %s\n  remedy: %s\n", costs[f->cost], f->check,
 		       f->what, f->mend);
 	}
 }

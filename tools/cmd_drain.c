@@ -93,7 +93,7 @@ static int print_stuck(const struct drain *d, const json_t *json)
 		"nodes. "
 		"Add a store or enlarge one (--store-size), delete objects, or "
 		"lower "
-		"their replicas; the drain goes on by itself, or: kvpool drain "
+		"their replicas; the drain then continues, or: kvpool drain "
 		"%s --cancel\n",
 		d->node, bytes(json, "no_room_bytes", left),
 		(long long)number(json, "no_room_keys"), d->node);
@@ -125,8 +125,8 @@ static int judge(struct drain *d, const json_t *json)
 	fprintf(stderr, "kvpool: drain: %s: %s\n", d->node,
 		strcmp(state, "away") ?
 			"the drain was cancelled" :
-			"the node is not connected: what it alone holds cannot "
-			"be moved; start it");
+			"the node is not connected: objects that only it holds "
+			"cannot be moved; start it");
 	return 1;
 }
 

@@ -62,7 +62,7 @@ int cmd_events(int argc, char **argv)
 		  .arg = "NUMBER", .max = INT64_MAX,
 		  .help = "Begin with this event (\"number\" of --json)." },
 		{ .name = "follow", .type = OPT_FLAG, .value = &follow,
-		  .help = "Go on, and print events as they happen." },
+		  .help = "Keep running, and print events as they happen." },
 		{ .name = "json", .type = OPT_FLAG, .value = &as_json,
 		  .help = "Print JSON." },
 		{ .name = NULL },

@@ -178,7 +178,7 @@ static int print_refusal(const char *url, const struct answer *a)
 	return a->status == 404 ? -ENOENT : -EREMOTEIO;
 }
 
-/* What to do about it; "": nothing is known. */
+/* The remedy for an error; "": none is known. */
 static const char *remedy(CURLcode rc, const struct answer *a)
 {
 	switch (rc) {
@@ -192,7 +192,7 @@ static const char *remedy(CURLcode rc, const struct answer *a)
 		return tls ? "" :
 			     ": is this an admin address (by default port "
 			     "7071 of a master, 7073 of a node), and does the "
-			     "pool want a certificate (--tls-dir)?";
+			     "pool require a certificate (--tls-dir)?";
 	case CURLE_PEER_FAILED_VERIFICATION:
 		return strstr(a->why, "for host") ?
 			       ", or ask it by a name that its certificate "
@@ -267,7 +267,7 @@ static CURLcode fetch_from(const struct pool_hostport *hp, const char *page,
 	return fetch(url, NULL, post, a);
 }
 
-/* Where an answer goes; one of the two, or both, are NULL. */
+/* Where an answer is stored. At least one of the two is NULL. */
 struct wanted {
 	json_t **json;
 	char **text;
@@ -303,7 +303,7 @@ static int get(const struct pool_hostport *hp, const char *page, bool post,
 			*to.json = json;
 		} else {
 			fprintf(stderr,
-				"kvpool: %s: the answer is no JSON; is this a "
+				"kvpool: %s: the answer is not JSON; is this a "
 				"kvpool daemon?\n",
 				url);
 			rc = -EBADMSG;

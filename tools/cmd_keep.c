@@ -1,6 +1,6 @@
 /* kvpool keep: keeps the mount of a daemon that runs in another container, for
  * the next daemon there, as systemd does for a service. daemon/fdstore.h has
- * the messages. It knows nothing of what it keeps. */
+ * the messages. It does not interpret what it keeps. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -141,13 +141,14 @@ static void on_message(int client)
 	if (fd >= 0)
 		close(fd);
 	if ((name = named(text, FDSTORE_REMOVE))) {
-		/* (Another one's has replaced it: after a take-over.) */
+		/* (After a take-over, the other daemon's descriptor has
+		 * replaced it.) */
 		if ((k = find(name)) && k->by == client)
 			drop(k, "removed by the daemon");
 	} else if ((name = named(text, FDSTORE_TAKE))) {
 		take(client, find(name));
 	} else {
-		end(client, "it sent what is no request of kvpoold");
+		end(client, "its message is not a request of kvpoold");
 	}
 }
 
@@ -181,7 +182,7 @@ static void expire(void)
 
 		if (k->fd >= 0 && k->by == NO_CLIENT &&
 		    pool_now_ms() - k->since_ms > keep.wait_ms)
-			drop(k, "no daemon has come in time");
+			drop(k, "no daemon has connected in time");
 	}
 }
 
@@ -200,7 +201,7 @@ static void wait_for_events(void)
 		return;
 	for (i = 0; i < KEPT_MAX; i++)
 		if (p[1 + CLIENTS_MAX + i].revents & POLLERR)
-			drop(&keep.kept[i], "its mount has gone");
+			drop(&keep.kept[i], "its mount has ended");
 	for (i = 0; i < CLIENTS_MAX; i++)
 		if (p[1 + i].revents)
 			on_message(i);
@@ -268,7 +269,7 @@ static void on_signal(int sig)
 	_exit(0);
 }
 
-/* (The first process of a container ignores what it does not handle.) */
+/* (Process 1 of a container ignores signals without a handler.) */
 static void handle_signals(void)
 {
 	struct sigaction sa = { .sa_handler = on_signal };
@@ -288,7 +289,7 @@ int cmd_keep(int argc, char **argv)
 		  .no_env = true },
 		{ .name = "wait", .type = OPT_DURATION, .value = &wait_ms,
 		  .arg = "DURATION",
-		  .help = "How long what a daemon left is kept for the next.",
+		  .help = "How long to keep the mount of an ended daemon.",
 		  .no_env = true },
 		{ .name = NULL },
 	};

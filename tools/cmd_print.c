@@ -16,7 +16,7 @@ static bool ends_with(const char *name, const char *end)
 	return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* A figure with its unit, as its name tells; false: it has none. */
+/* A figure with the unit that its name implies; false: it implies none. */
 static bool format_unit(const char *name, json_int_t v, char *buf, size_t cap)
 {
 	time_t s = (time_t)(v / 1000000000);
@@ -37,7 +37,7 @@ static bool format_unit(const char *name, json_int_t v, char *buf, size_t cap)
 	return true;
 }
 
-/* Does the member of this name hold bytes? Its last word tells. */
+/* Does the member of this name hold bytes? Decided by its last word. */
 static bool is_bytes(const char *name)
 {
 	static const char *const words[] = {
@@ -126,7 +126,7 @@ static bool is_deep(const json_t *array)
 	return json_is_object(first) || json_is_array(first);
 }
 
-/* Without a unit that its value shows. */
+/* The length of the label, without a unit that the value shows. */
 static int label_len(const char *path)
 {
 	bool unit = ends_with(path, "mtime_ns") || ends_with(path, "_ms");

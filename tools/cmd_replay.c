@@ -1,5 +1,5 @@
 /*
- * kvpool replay: drive mounts by a recorded trace of real traffic.
+ * kvpool replay: sends a recorded trace of real traffic to mounts.
  *
  * The trace is JSON, an object a line, of which "hash_ids" is used: the blocks
  * of a request's prompt, shared by prefix. Requests alternate between the
@@ -296,7 +296,7 @@ static int run_threads(struct replay *r)
 
 /* --------------------------------------------------------------- verdict */
 
-/* The ratio that --min-ratio asks for; parsed before the run. */
+/* The ratio that --min-ratio requires; parsed before the run. */
 static double wanted_ratio(const struct replay *r)
 {
 	if (!r->min_ratio)

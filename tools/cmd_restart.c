@@ -1,6 +1,6 @@
 /*
- * kvpool restart: has the daemon of a mount replaced by the program that is
- * installed now, with the same options, and the mount goes on.
+ * kvpool restart: replaces the daemon of a mount by the program that is
+ * installed now, with the same options. The mount continues.
  *
  *   as a unit kvpoold@NAME     systemctl reload
  *   a take-over, else          kvpoold OPTION... --takeover
@@ -35,7 +35,7 @@ static const char usage[] =
 	"\n"
 	"Replaces the daemon that serves DIR by the program that is installed "
 	"now, with\n"
-	"the same options. The mount and what is open in it go on: by a "
+	"the same options. The mount and its open files continue: by a "
 	"take-over, or,\n"
 	"where that is not possible, by the keeper; then files that are being "
 	"written\n"
@@ -207,7 +207,8 @@ static char *unit_of(pid_t pid, char *buf, size_t cap)
 	return unit && strncmp(unit + 1, "kvpoold@", 8) == 0 ? unit + 1 : NULL;
 }
 
-/* The version of whoever serves the mount; waits for it. "": not known. */
+/* The version of the daemon that serves the mount; waits for its answer. "":
+ * not known. */
 static void version_of(const char *path, char *buf, size_t cap)
 {
 	char name[PATH_MAX + 32];
@@ -287,11 +288,11 @@ static int restart(struct running *r, bool keeper, uint64_t timeout_ms)
 
 	if (rc)
 		return 1;
-	/* Before the old one is touched. */
+	/* Checked while the old daemon still runs unchanged. */
 	if (run_with(r, "--version", true)) {
 		fprintf(stderr, "kvpool: restart: the installed kvpoold does "
 				"not start with the options of pid %d, which "
-				"goes on\n",
+				"continues\n",
 			(int)r->pid);
 		return 1;
 	}
@@ -323,7 +324,7 @@ int cmd_restart(int argc, char **argv)
 		{ .name = "mount", .type = OPT_STRING, .value = &mount,
 		  .arg = "DIR", .help = "The mount." },
 		{ .name = "by-keeper", .type = OPT_FLAG, .value = &keeper,
-		  .help = "Not by a take-over.", .no_env = true },
+		  .help = "By the keeper, not a take-over.", .no_env = true },
 		{ .name = "timeout", .type = OPT_DURATION, .value = &timeout_ms,
 		  .arg = "DURATION",
 		  .help = "How long to wait for the next daemon.",

@@ -1,7 +1,6 @@
 /*
- * kvpool top: asks a daemon again and again, and shows its nodes on a terminal
- * as top(1) shows processes, or prints frames (--batch). tools/top.c makes
- * them.
+ * kvpool top: polls a daemon, and shows its nodes on a terminal as top(1) shows
+ * processes, or prints frames (--batch). tools/top.c makes them.
  *
  * While the daemon does not answer, the last frame stays, with the error below
  * it. However the program ends, the terminal is as it was before.

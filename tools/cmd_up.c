@@ -138,7 +138,7 @@ int cmd_up(int argc, char **argv)
 	free(args);
 	if (rc == 0)
 		printf("The pool is up at %s. Next:\n"
-		       "  kvpool status               how it is\n"
+		       "  kvpool status               its state\n"
 		       "  kvpool ls                   what is in it\n"
 		       "  kvpool down --mount %s      stops it\n"
 		       "Point your engine's disk offload at %s (kvpool(7)).\n",

@@ -361,7 +361,7 @@ static bool check_master(const struct doctor *d, struct doctor_finding *f)
 
 	if (!master || json_is_true(json_object_get(master, "connected")))
 		return false;
-	WHAT(f, "no master at %s: reads of what is here go on, writes wait",
+	WHAT(f, "no master at %s: local reads continue, writes wait",
 	     text_of(master, "address"));
 	MEND(f, "start kvpool-master, or look at its log and at the network");
 	return true;
@@ -375,7 +375,7 @@ static bool check_version(const struct doctor *d, struct doctor_finding *f)
 		return false;
 	WHAT(f, "the daemon runs %s, and %s is installed", its,
 	     kvpool_version());
-	MEND(f, "start it again: kvpoold(8), UPGRADES");
+	MEND(f, "restart it: kvpoold(8), UPGRADES");
 	return true;
 }
 
@@ -421,8 +421,9 @@ static bool check_versions(const struct doctor *d, struct doctor_finding *f)
 		return false;
 	if (o.left_out)
 		snprintf(more, sizeof(more), " and %u more", o.left_out);
-	WHAT(f, "this node runs %.47s, others of the pool do not (%s%s): what "
-		"only the newer one can do is not done", ours, o.text, more);
+	WHAT(f, "this node runs %.47s, others of the pool do not (%s%s): "
+		"features of the newer version are not used",
+	     ours, o.text, more);
 	MEND(f, "install one version on all machines, then kvpool restart on "
 		"each node, and restart the master and engines");
 	return true;
@@ -448,8 +449,8 @@ static bool check_links(const struct doctor *d, struct doctor_finding *f)
 {
 	if (strcmp(text_of(part(d, "links"), "protected"), "insecure") != 0)
 		return false;
-	WHAT(f, "--insecure: whoever reaches the ports can read and change the "
-		"pool");
+	WHAT(f, "--insecure: anyone who reaches the ports can read and change "
+		"the pool");
 	MEND(f, "kvpool certs init; kvpool certs issue; --tls-dir: see "
 		"README.md, Three nodes");
 	return true;

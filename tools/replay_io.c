@@ -5,8 +5,8 @@
  *
  * Layout: ROOT/MODEL_<12 hex>_r0/<hhh>/<hh>_g0/<64 hex>.bin
  *
- * A block's bytes are a pseudo-random sequence seeded by its id, so that
- * whatever a read returns is compared with what it must be, at memory speed.
+ * A block's bytes are a pseudo-random sequence seeded by its id, so that every
+ * byte read is compared with the expected one, at memory speed.
  */
 #include <errno.h>
 #include <fcntl.h>

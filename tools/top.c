@@ -72,7 +72,7 @@ static int by_index(const void *a, const void *b)
 	return (x->index > y->index) - (x->index < y->index);
 }
 
-/* A counter that has started again gives no rate. */
+/* A counter that was reset gives no rate. */
 static void set_rate(struct top_row *r, const struct top *before,
 		     uint64_t elapsed_ms)
 {

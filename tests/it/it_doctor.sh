@@ -31,7 +31,7 @@ if [ "$KVTEST_MODE" = passthrough ]; then
 else
 	[ $status = 1 ] || fail "status $status: $(cat "$tmp/said")"
 	grep -q '^speed, passthrough: ' "$tmp/said" || fail "$(cat "$tmp/said")"
-	grep -q '^  mend: ' "$tmp/said" || fail "nothing mends it: $(cat "$tmp/said")"
+	grep -q '^  remedy: ' "$tmp/said" || fail "nothing mends it: $(cat "$tmp/said")"
 fi
 
 echo "== a node of another version joins: it is named; a clock that is 5 s ahead"

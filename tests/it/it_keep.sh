@@ -160,7 +160,7 @@ keep --wait 1s
 # shellcheck disable=SC2086
 start_node a $options
 kill9 a
-wait_until 10 said 'kvpool-device: closed: no daemon has come in time'
+wait_until 10 said 'kvpool-device: closed: no daemon has connected in time'
 wait_until 40 eval '! cat "$a/d/k" >/dev/null 2>&1'
 umount -l "$a"
 pass

@@ -153,7 +153,7 @@ cli admin fault delay --delay 1ms --nth 1000000 --admin "${admin[master]}" >/dev
 cli admin fault clear --admin "${admin[master]}" >/dev/null
 
 echo "== and says what is wrong"
-cli_says 'want a certificate \(--tls-dir\)' "" status --admin "${admin[a]}"
+cli_says 'require a certificate \(--tls-dir\)' "" status --admin "${admin[a]}"
 cli_says "$tmp/none/ca.crt" "$tmp/none" status --admin "${admin[a]}"
 cli_says 'its certificate is not valid' "$tmp/foreign/admin" status --admin "${admin[a]}"
 cli_says 'belongs to cluster test, and this is other' "$tmp/cluster/admin" status --admin "${admin[a]}"
