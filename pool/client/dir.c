@@ -48,7 +48,7 @@ static int check_base(const char *base)
 	if (mkdir(base, 0700) < 0 && errno != EEXIST)
 		return client_fail(-errno, "cannot create buffer_dir %s: %s",
 				   base, strerror(errno));
-	/* In /dev/shm anybody may have made a link of this name. */
+	/* In /dev/shm any user may have made a link of this name. */
 	if (lstat(base, &st) == 0 && S_ISLNK(st.st_mode) && st.st_uid != 0 &&
 	    st.st_uid != geteuid())
 		return client_fail(-EPERM, "buffer_dir %s is a link made by "

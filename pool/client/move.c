@@ -287,7 +287,7 @@ static void get_have(struct client_op *op, struct node_object *o,
 	op->source = node_object_borrowed(o) ? CLIENT_LENT : source;
 	op->fd = pool_node_open_file(n, o, gives(op), &op->size);
 	pool_node_used(n, o);
-	if (op->fd == -ENOENT) /* its file is gone: fetch it next time */
+	if (op->fd == -ENOENT) /* its file was removed: fetch it next time */
 		pool_node_doubt(n, o);
 	node_object_unref(n, o);
 	if (op->fd < 0) {

@@ -248,7 +248,7 @@ static void rx_bulk(struct pool_conn *c, uint8_t *data, size_t len)
 }
 
 /*
- * Send an ERROR, which tells the peer our version; the caller then ends the
+ * Send an ERROR, whose header has our version; the caller then ends the
  * connection. The peer's first frame has been read, so closing does not reset
  * the connection and the ERROR arrives.
  */

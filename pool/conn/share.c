@@ -14,7 +14,7 @@ static void on_next(uv_prepare_t *h)
 		pool_list_del(&u->link);
 		u->go(u);
 	}
-	if (s->left == s->turn) /* nothing to renew, nobody to call */
+	if (s->left == s->turn) /* no budget was used, no user waits */
 		uv_prepare_stop(h);
 }
 

@@ -1,6 +1,6 @@
 /*
  * Files that an earlier run left in the store: published objects are HELD again
- * until the master says otherwise; sealed files without an ack are published
+ * until the master reports otherwise; sealed files without an ack are published
  * again.
  */
 #include "pool/node/node_priv.h"

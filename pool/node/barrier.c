@@ -13,8 +13,8 @@
  *   SYNC Until the master reports (SYNCED) that all mounts have received these
  *   changes. If the connection breaks, back to OPS.
  *
- * The deadline of a patient barrier begins anew whenever a change that it waits
- * for completes.
+ * The deadline of a patient barrier is restarted whenever a change that it
+ * waits for completes.
  */
 #include "pool/node/node_priv.h"
 

@@ -17,8 +17,8 @@ void node_change_set(struct node_attr *a, const struct node_change *c)
 		a->mtime_ns = c->attr.mtime_ns;
 }
 
-/* Skips an xattr that does not fit beside those that other changes have set, as
- * the master will. */
+/* Skips an xattr that exceeds the limit together with those of other changes:
+ * the master will refuse it, too. */
 static int set_each(struct pool_xattrs **x, const struct node_change *c)
 {
 	size_t cursor = 0, len;

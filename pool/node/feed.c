@@ -7,8 +7,8 @@
  * (walk.c); until then they are shown.
  *
  * Acks and orders (REPLICATE) may be ahead of the feed, which waits until other
- * nodes' changes are durable. What does the sweep do with a version that the
- * picture lacks?
+ * nodes' changes are durable. What the sweep does with a version that is not in
+ * the picture:
  *
  *   an ack or order named it     sweep
  *   after the picture began      keeps it (`ahead`): the feed will bring it

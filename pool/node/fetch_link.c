@@ -5,9 +5,9 @@
  *
  * Happy path: the holder lends a descriptor -> the file gets a second name, in
  * the store -> the descriptor is returned -> a worker verifies the file -> HELD
- * (replicate.c seals it). The client unlinks its own name when the feed says
- * that a store has the object. Failure modes (not lent, another filesystem,
- * possibly still writable, wrong checksum): fetched like any other object.
+ * (replicate.c seals it). The client unlinks its own name when the feed reports
+ * a store as a holder. Failure modes (not lent, another filesystem, possibly
+ * still writable, wrong checksum): fetched like any other object.
  */
 #include "pool/node/fetch.h"
 

@@ -121,7 +121,8 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 
 /* ---- unlink, rename ---- */
 
-/* Removes from the pool or hides on this mount, as the rule `unlink` says. */
+/* Removes from the pool or hides on this mount, depending on the rule `unlink`.
+ */
 static int hide_published(struct pool_node *n, struct node_entry *e)
 {
 	struct pool_rules rules;

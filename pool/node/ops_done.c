@@ -147,7 +147,7 @@ static void attrs_answered(struct pool_node *n, struct node_op *op,
 
 /* The next fsync of the directory reports that the master refused the change.
  * -EDQUOT, -ENOSPC: no room for what it set or made. -EIO: the file that it
- * removed may exist again, and the master cannot tell whether that is a newer
+ * removed may exist again, and the master does not know whether that is a newer
  * one. */
 static void change_lost(struct pool_node *n, const struct node_op *op,
 			int status)

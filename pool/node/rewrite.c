@@ -27,7 +27,7 @@ struct rewrite {
 	bool claimed;
 };
 
-/* Makes a file with the published attributes; nobody sees it yet. */
+/* Makes a file with the published attributes. No name shows it yet. */
 static int own_like(struct pool_node *n, struct node_entry *e,
 		    uint64_t size_hint, struct node_object **ret_obj)
 {
