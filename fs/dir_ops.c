@@ -8,7 +8,7 @@
  *
  * Names that are not shown, such as a million that were just removed and that
  * the master has not acked, are walked over in slices. An answer without names
- * would tell the kernel that the directory ends there, so a request that has
+ * means to the kernel that the directory ends there, so a request that has
  * found none at the end of its slice waits in fs->listings for the next one.
  *
  * Thread: loop.

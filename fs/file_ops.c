@@ -1,7 +1,8 @@
 /*
- * Files: CREATE, FLUSH, RELEASE and FSYNC. FLUSH and RELEASE tell the node that
- * a writer has closed the file, which makes it a candidate for publication.
- * OPEN is in open.c, the data of daemon-served files in data_ops.c.
+ * Files: CREATE, FLUSH, RELEASE and FSYNC. FLUSH and RELEASE report to the node
+ * that a writer has closed the file, which makes it a candidate for
+ * publication. OPEN is in open.c, the data of daemon-served files in
+ * data_ops.c.
  *
  * Thread: loop.
  */

@@ -125,8 +125,8 @@ static void guard(pid_t daemon, const char *path, uint64_t id,
 	if (adopted(kept, incarnation))
 		_exit(0);
 	/* MNT_FORCE aborts the connection, but does not unmount: the root is
-	 * open. The mount then fails with ENOTCONN, and nobody writes into the
-	 * directory below. */
+	 * open. The mount then fails with ENOTCONN, so no program writes to the
+	 * directory below it. */
 	(void)fs_guard_unmount(path, id, MNT_FORCE);
 	_exit(0);
 }

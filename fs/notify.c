@@ -293,7 +293,7 @@ static void warn_slow(struct fs *fs, fuse_ino_t dir, bool covered)
 			  "stuck while listing it: %s",
 			  fs->mountpoint ? fs->mountpoint : "", path,
 			  NOTE_SLOW_MS, covered ?
-			  "until it is unlocked, all names are looked up anew" :
+			  "until it is unlocked, each name is looked up again" :
 			  "until it is unlocked, changes by other nodes show "
 			  "up to a minute late (Linux 6.16 avoids this)");
 }

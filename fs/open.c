@@ -374,8 +374,8 @@ static void open_as_is(struct open_req *r)
 	open_free(r);
 }
 
-/* Does a SETATTR of o's size count as a passthrough writer? Then nobody may
- * write to o through another nodeid while it waits. */
+/* Does a SETATTR of o's size count as a passthrough writer? Then no other
+ * nodeid may write to o while it waits. */
 static bool may_be_direct(const struct fs *fs, const struct node_object *o)
 {
 	return fs->passthrough && node_object_has_writer(o) &&
@@ -384,7 +384,7 @@ static bool may_be_direct(const struct fs *fs, const struct node_object *o)
 
 /* truncate(2) needs no handle: it counts as a writer that opens the file and
  * closes it, which publishes the result. Also after a failure: the content is
- * unchanged, and a pending publication must go on (a rewrite that changed
+ * unchanged, and a pending publication must continue (a rewrite that changed
  * nothing is recognised as such). */
 static void resize_begin(struct open_req *r, struct node_object *own)
 {

@@ -777,7 +777,7 @@ static void on_adopting(uv_timer_t *t)
 /* A container that is started again sees the same mount under another id. */
 static void adopt_mount_id(struct fs *fs, struct fs_kept_head *h)
 {
-	/* (Linux before 6.8 cannot say which are gone.) */
+	/* (Linux before 6.8 does not report which mounts have ended.) */
 	if ((fs_guard_gone(h->mount_id) || !fs_guard_gone(FS_NOT_SEEN)) &&
 	    h->dev && fs_guard_dev(fs->mountpoint) == h->dev &&
 	    fs_guard_mount_now(fs->mountpoint, &fs->mount_id) == 0)

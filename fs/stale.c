@@ -2,8 +2,8 @@
  * Threads that were answered with ESTALE. The kernel then repeats path walk and
  * request in the same thread, with LOOKUP_REVAL, and returns a second ESTALE to
  * the program (do_filp_open in fs/namei.c; retry_estale in
- * include/linux/namei.h). A record of the thread tells the second request, the
- * retry, from a first one:
+ * include/linux/namei.h). A record of the thread distinguishes the second
+ * request, the retry, from a first one:
  *
  *   OPEN -> ESTALE   fs_stale_sent adds the record
  *   LOOKUP           fs_stale_lookup, of a writer: pins what it finds, so that
