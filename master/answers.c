@@ -83,7 +83,7 @@ void master_answers_add(struct master *m, struct master_member *mb,
 	if (!a->run)
 		return;
 	/* Without room the oldest result is overwritten, or none is stored.
-	 * WELCOME then says only that these changes were executed. */
+	 * WELCOME then reports only that these changes were executed. */
 	if (grow(a)) {
 		a->kept -= a->kept != 0;
 		master_count(m, MC_RESULTS_FORGOTTEN);
@@ -136,7 +136,7 @@ static int fill_results(const struct master_answers *a, uint64_t received,
 	return 0;
 }
 
-/* The node numbers its changes anew. */
+/* A new run of the node: its numbers of changes begin again. */
 static void begin_run(struct master_answers *a, const Kvpool__Join *j)
 {
 	forget_received(a, UINT64_MAX);

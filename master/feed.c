@@ -351,8 +351,8 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 
 	if (master_cursor_peek(f, &s->cursor) || s->begin)
 		return true;
-	/* No item has the newest sequence number any more (that item was one
-	 * that is sent to nobody): waits need an ack of it all the same. */
+	/* No item has the newest sequence number any more (that item is not
+	 * sent to any subscriber), but waits need an ack of it. */
 	if (sent_upto < f->seq)
 		return true;
 	/* It continues: a batch requests its first ack. */

@@ -1,6 +1,6 @@
 /*
  * INVENTORY: the objects that a node holds, listed after each join. The map
- * takes objects that it lacks, or has an older version of. The node must drop
+ * takes objects that are new to it, and newer versions. The node must drop
  * deleted and superseded ones. On ENOMEM the session ends, and the node joins
  * and lists its objects again. Invalid entries are ignored; the node keeps
  * these objects.
@@ -74,8 +74,8 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 }
 
 /* If a former master issued the item's generation to a repeated publication
- * (which says seen_gen), stores it in `issued`. Then may_be_repeated in ops.c
- * can tell that repetition from a conflict. */
+ * (which has seen_gen), stores it in `issued`. Then may_be_repeated in ops.c
+ * can distinguish that repetition from a conflict. */
 static void note_repeated(struct item *it)
 {
 	if (it->meta->seen_gen &&
@@ -287,7 +287,7 @@ static void epoch_ahead(struct master_session *s, const Kvpool__Meta *meta)
 
 /*
  * An object outside of the sender's namespaces, or of a user for whom it does
- * not speak: somebody else must have listed or published it. 0 or -ENOMEM.
+ * not speak: another session must have listed or published it. 0 or -ENOMEM.
  */
 static int item_outside(struct item *it, struct master_file *f, bool held)
 {
@@ -383,7 +383,7 @@ static void complete(struct master_session *s)
 	struct master_member *mb = s->member;
 
 	if (s->nrefused)
-		pool_warn("node %s: %llu files that it alone held are dropped: "
+		pool_warn("node %s: %llu files that only it held are dropped: "
 			  "they may have been deleted while it was away, by "
 			  "users who deleted more than the master can remember",
 			  mb->name,

@@ -32,7 +32,7 @@ static uint16_t root_set(const Kvpool__Meta *meta)
 	if (meta->mode != 0755 || meta->uid || meta->gid)
 		return set | POOL_SET_MODE;
 	pool_warn("the state of an older version does not say whether mode 755 "
-		  "of the pool's root was set by anybody: it has mode %o now "
+		  "of the pool's root was set by a user: it has mode %o now "
 		  "(if 755 was meant, chmod 755 the mount point)",
 		  POOL_ROOT_MODE);
 	return set;

@@ -157,8 +157,8 @@ void master_limits_check(struct master *m)
 		char why[128];
 
 		snprintf(why, sizeof(why),
-			 "it uses %llu bytes of memory here, all sessions "
-			 "%llu; limit: %llu",
+			 "it uses %llu bytes of the master's memory, all "
+			 "sessions %llu; limit: %llu",
 			 (unsigned long long)bytes, (unsigned long long)sum,
 			 (unsigned long long)m->sessions_bytes_max);
 		master_count(m, MC_MEMORY_ENDED);
@@ -181,8 +181,9 @@ int master_limits_names(struct master *m, uint32_t uid, uint64_t dirs,
 	own = pool_quota_of(q, uid);
 	master_count(m, err == -EDQUOT ? MC_QUOTA_USER : MC_QUOTA_POOL);
 	pool_warn_limited("refused to user %u: another %llu directories, %llu "
-			  "bytes of attributes. It has %llu and %llu, the pool "
-			  "%llu and %llu; limits of the pool: %llu and %llu",
+			  "bytes of attributes. The user has %llu and %llu, "
+			  "the pool %llu and %llu; limits of the pool: %llu "
+			  "and %llu",
 			  uid, (unsigned long long)dirs,
 			  (unsigned long long)bytes,
 			  (unsigned long long)own.dirs,

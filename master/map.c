@@ -396,8 +396,8 @@ struct master_grave *master_map_disown(struct master_map *m,
 
 /*
  * uid owns the grave's name from now on, and generations up to gen are dead. If
- * the name was deleted, its former owner gets a grave. (An evicted name may be
- * made again by anybody: nothing is charged to the former owner's account.)
+ * the name was deleted, its former owner gets a grave. (Any user may make an
+ * evicted name again: nothing is charged to the former owner's account.)
  */
 static void pass_grave(struct master_map *m, const struct master_grave *g,
 		       uint32_t uid, uint64_t gen)

@@ -316,7 +316,7 @@ static bool same_content(const struct op *op, const struct master_file *f,
 }
 
 /*
- * Add the sender as a holder. The ack tells it that the object is safe, but the
+ * Add the sender as a holder. The ack promises that the object is safe, but the
  * earlier holders may all have died within the last heartbeats. A store's own
  * copy counts, so it is safe. A client's does not: the copies of stores stop
  * counting until one of them confirms its copy, and the client keeps its own

@@ -303,7 +303,7 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 		return master_place_left(ms, f) > 0 ? MASTER_GRANT :
 						      MASTER_REFUSE;
 	/* Together with the copies of absent nodes there are enough: wait until
-	 * these nodes are back, or gone. */
+	 * these nodes rejoin, or count as gone. */
 	if (master_place_copies(ms, f, from->index) >= rules->replicas)
 		return MASTER_REFUSE;
 	kept = rules->class == POOL_CLASS_NOEVICT ||

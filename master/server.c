@@ -185,10 +185,11 @@ static void check_members(struct master *m, uint64_t now_ms)
 		    now_ms - mb->away_ms <= limit)
 			continue;
 		pool_warn_paced(
-			"node %s is gone: what it alone held has left the pool",
+			"node %s is gone: objects that only it held have left "
+			"the pool",
 			mb->name[0] ? mb->name : "?");
 		master_event(&m->events, "gone",
-			     "%s: what it alone held has left the pool",
+			     "%s: objects that only it held have left the pool",
 			     mb->name[0] ? mb->name : "?");
 		member_gone(m, mb, mb->heard_ms);
 		master_patrol_start(m);

@@ -104,8 +104,8 @@ static bool is_its_host(const struct master_session *s, const char *host)
 		memcmp(addr, s->addr, sizeof(addr)) == 0);
 }
 
-/* With TLS: why the peer's certificate does not allow what its JOIN says (in
- * `text`); or NULL. */
+/* With TLS: why the peer's certificate does not permit its JOIN (in `text`); or
+ * NULL. */
 static const char *not_allowed(const struct master_session *s,
 			       const Kvpool__Join *j,
 			       char text[MASTER_REMEDY_MAX])

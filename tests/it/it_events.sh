@@ -38,7 +38,7 @@ wait_until 20 has '  drained .*beta-2: it may be switched off$'
 has '  draining .*beta-2: begun$' || fail "$(events)"
 stop b
 wait_until 10 has '  left .*beta-2: '
-wait_until 20 has '  gone .*beta-2: what it alone held'
+wait_until 20 has '  gone .*beta-2: objects that only it held'
 kinds=$(events | awk '{ printf "%s ", $2 }')
 [ "$kinds" = "ready joined joined repair repair full room draining drained left gone " ] ||
 	fail "kinds: $kinds"
