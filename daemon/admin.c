@@ -324,7 +324,7 @@ static bool is_tls(const struct daemon_admin *a, struct MHD_Connection *conn)
 	return a->front && !is_local(conn);
 }
 
-/* What the certificate of a TLS connection says. NULL: it is not known. */
+/* The identity in the certificate of a TLS connection. NULL: unknown. */
 static const struct pool_tls_id *id_of(const struct daemon_admin *a,
 				       struct MHD_Connection *conn)
 {

@@ -3,7 +3,7 @@
  * until the HTTP server closes its end -> pump_free.
  *
  * A pump lives at least as long as the HTTP server's end of its pair: if the
- * peer goes first, the server reads the end of the stream, and what it still
+ * peer closes first, the server reads the end of the stream, and what it still
  * writes is discarded. So each of the server's connections has a pump, and the
  * peer of a request is always known.
  *

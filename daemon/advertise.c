@@ -24,7 +24,7 @@ int daemon_advertise_check(const struct daemon_option *listen,
 	return daemon_option_reject(
 		listen,
 		"the address by which other nodes reach this one; or this one "
-		"together with --advertise HOST:PORT, as nobody can connect to "
+		"together with --advertise HOST:PORT, as no node can reach "
 		"it",
 		err);
 }

@@ -35,7 +35,7 @@ struct certs {
 	  .arg = "N", .min = 1, .max = CERTS_DAYS_MAX, .no_env = true,   \
 	  .help = "Days until it expires; default: " text "." }
 
-/* 0; -1: do not go on, *ret_status is that of the program. */
+/* 0; -1: exit with *ret_status. */
 static int parse(struct daemon_option *opts, int argc, char **argv,
 		 const char *usage, int *ret_status)
 {

@@ -28,7 +28,7 @@ struct answer {
 	long status;
 	const char *host; /* borrows: of the daemon */
 	char why[POOL_TLS_WHY];	      /* its certificate was refused; or "" */
-	char curl[CURL_ERROR_SIZE]; /* what libcurl says; or "" */
+	char curl[CURL_ERROR_SIZE]; /* libcurl's error text; or "" */
 };
 
 const char *cmd_tls_dir;

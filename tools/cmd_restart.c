@@ -5,8 +5,8 @@
  *   as a unit kvpoold@NAME     systemctl reload
  *   a take-over, else          kvpoold OPTION... --takeover
  *   where that cannot be:      SIGUSR2 to the keeper (daemon/keeper.h): with an
- *                              embedded master, or in the foreground, where
- *                              whoever started the process watches it
+ *                              embedded master, or in the foreground, where its
+ *                              parent waits for the process
  *
  * The running daemon's options, environment and working directory are read from
  * /proc.

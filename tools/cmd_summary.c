@@ -160,9 +160,9 @@ static unsigned int master_problems(const json_t *s, FILE *out)
 	return n;
 }
 
-/* The hits of look-ups, beside those of a pool that evicts nothing. A window
- * that the daemon does not report, or without look-ups, is left out. The line
- * fits 80 columns. */
+/* The hit rate, and the best possible one (of a pool that evicts nothing). A
+ * window that the daemon does not report, or without look-ups, is left out. The
+ * line fits 80 columns. */
 static void print_asked(const json_t *asked, FILE *out)
 {
 	static const char *const windows[] = { "15m", "1h", "24h" };
