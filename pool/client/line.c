@@ -206,7 +206,7 @@ static int dial(const struct pool_hostport *to, unsigned int stall_ms)
 	return a ? fd : err;
 }
 
-/* What follows is not encrypted. */
+/* Ends TLS on w: later bytes are not encrypted. */
 static int end_tls(struct client_line *l, struct wire *w)
 {
 	if (!w->tls || pool_tls_has_input(w->tls))

@@ -469,8 +469,8 @@ static void shake(struct pool_conn *c)
 	}
 }
 
-/* A share has units for c. Input beyond a slice keeps the socket readable: that
- * wakes the loop. */
+/* A share has units for c. Input beyond a slice keeps the socket readable,
+ * which wakes the loop. */
 static void on_turn(struct pool_share_user *u)
 {
 	struct pool_conn *c = pool_container_of(u, struct pool_conn, turn);

@@ -60,7 +60,7 @@ static bool offer_part(struct link_send *ls)
 }
 
 /* The peer did not finish in time: it must not keep the range pinned and
- * readable for ever. */
+ * readable indefinitely. */
 static void read_due(struct link_tick *t)
 {
 	struct link_send *ls = pool_container_of(t, struct link_send, tick);

@@ -407,7 +407,7 @@ static int fill_change(struct pool_node *n, const struct node_op *op,
 	return pool_xattrs_to_pb(x, &m->xattrs, &m->n_xattrs);
 }
 
-/* What the master needs to decide whether to execute it. */
+/* Sets the fields by which the master decides whether to execute op. */
 static int fill_condition(struct batch *b, const struct node_op *op,
 			  Kvpool__Op *po)
 {

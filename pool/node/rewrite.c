@@ -107,7 +107,7 @@ static int rewrite_begin_copy(struct rewrite *r, struct node_entry *e)
 	r->copy.from = node_object_open(n, r->from, O_RDONLY);
 	if (r->copy.from < 0)
 		return r->copy.from;
-	/* A descriptor for the worker alone. */
+	/* A descriptor that only the worker uses. */
 	r->copy.fd = pool_store_fd(n->store, r->to->id, O_RDWR);
 	if (r->copy.fd < 0)
 		return r->copy.fd;

@@ -918,7 +918,8 @@ static const char *reason_of_failure(void)
 	return reason ? reason : "the peer does not speak TLS (--tls-dir)";
 }
 
-/* Of OpenSSL's last error; our own checks have noted theirs. */
+/* The refusal that OpenSSL's last error stands for. Our own checks record
+ * theirs. */
 static enum refusal refusal_of_failure(void)
 {
 	int reason = ERR_GET_REASON(ERR_peek_last_error());
