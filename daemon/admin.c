@@ -580,7 +580,7 @@ void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir)
 		err = fd;
 	if (err)
 		pool_warn("the admin address has no Unix socket in %s: %s; it "
-			  "answers over TCP alone",
+			  "answers over TCP only",
 			  run_dir, strerror(-err));
 }
 

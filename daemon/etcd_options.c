@@ -4,7 +4,7 @@
 
 static const char *const extras[] = { "etcd-ca", "etcd-cert", "etcd-key",
 				      "etcd-user", "etcd-password-file" };
-#define NTLS 3 /* of these: for https alone */
+#define NTLS 3 /* of these: only for https */
 #define NEXTRAS (sizeof(extras) / sizeof(extras[0]))
 
 /* Rejects the first of n extras that is given. */

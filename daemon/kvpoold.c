@@ -270,7 +270,7 @@ static int no_rdma(struct node_program *p, int err)
 
 	if (p->conf->transport != TRANSPORT_RDMA) {
 		if (err)
-			pool_warn("bytes move over TCP alone");
+			pool_warn("bytes move over TCP only");
 		return 0;
 	}
 	if (!err)

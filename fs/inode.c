@@ -24,7 +24,7 @@ struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino)
 	return i && fs_inode_id(i) == ino ? i : NULL;
 }
 
-/* Without a nodeid yet. */
+/* Allocates an inode without a nodeid. */
 static struct fs_inode *inode_alloc(const struct fs *fs, uint32_t incarnation)
 {
 	struct fs_inode_kept *k;

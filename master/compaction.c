@@ -168,7 +168,7 @@ void master_compaction_start(struct master *m)
 	master_slices_start(m);
 }
 
-/* The walk is over: sync the new file, unless writing it failed. */
+/* The walk has ended: sync the new file, unless writing it failed. */
 static bool walked(struct master *m)
 {
 	struct master_compaction *c = &m->compaction;

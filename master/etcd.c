@@ -222,7 +222,7 @@ static const char *remedy_of_text(const struct etcd_req *r)
 	return "; is this an etcd? Correct --etcd";
 }
 
-/* What the operator can do about etcd's refusal; or "". */
+/* The operator's remedy for etcd's refusal; or "". */
 static const char *remedy(const struct etcd_req *r, const char *text, int code)
 {
 	if (!text)

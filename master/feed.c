@@ -292,8 +292,8 @@ void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
 	pool_list_add_tail(&f->subs, &s->link);
 	f->has_min_stale = true;
 	f->sent_min = 0;
-	/* What was sent to its former session may not have been received, and
-	 * may have moved to a later place since. */
+	/* Changes that were sent to its former session may not have been
+	 * received, and may have moved to a later place since. */
 	raise_waits(f, 0, f->seq);
 }
 

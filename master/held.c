@@ -41,9 +41,9 @@
  * before M is settled. This relies on a change and its records being made in
  * the same turn, and on update_gates being called in other turns.
  *
- * When the lease is over (master_acting), the master neither reads nor sends.
- * With a state file, all records are passed to the kernel before a message is
- * sent.
+ * After the lease has ended (master_acting), the master neither reads nor
+ * sends. With a state file, all records are passed to the kernel before a
+ * message is sent.
  */
 #include <stdlib.h>
 

@@ -5,8 +5,9 @@
  * and lists its objects again. Invalid entries are ignored; the node keeps
  * these objects.
  *
- * Of names outside of its namespaces, and of files of users for whom its
- * certificate does not speak (may.h), a node may only confirm what the map has.
+ * For names outside of its namespaces, and for files of users for whom its
+ * certificate does not speak (may.h), a node may only confirm entries of the
+ * map.
  */
 #include <errno.h>
 #include <string.h>

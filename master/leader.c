@@ -381,7 +381,7 @@ static void on_tick(uv_timer_t *t)
 	case LEADER:
 		if (leader_acting(l))
 			return renew(l, now_ms);
-		return lose(l, "its lease is over");
+		return lose(l, "its lease has ended");
 	case CANDIDATE: /* continues when its request ends */
 	case LEAVING:
 		return;

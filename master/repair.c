@@ -453,7 +453,7 @@ bool master_repair_extra(struct master *m, struct master_file *f)
 	return order_now(m, f, MASTER_NOBODY, true, to) != NULL;
 }
 
-/* Retry copies whose timeout is over. */
+/* Retry copies that have timed out. */
 static void give_up_late(struct master *m, uint64_t now_ms)
 {
 	struct pool_list *it, *tmp;

@@ -342,7 +342,7 @@ int certs_ca_check_own(const struct certs_ca *ca, X509 *cert,
 	if (!has_signed(ca->cert, cert) && !has_signed(ca->next, cert) &&
 	    !has_signed(ca->old, cert))
 		return certs_error("%s: is not signed by the CA in %s; it can "
-				   "be renewed by its own CA alone", origin,
+				   "be renewed by its own CA only", origin,
 				   ca->dir);
 	if (pool_tls_id_read(cert, &id, &why))
 		return certs_error("%s: the certificate %s", origin, why);

@@ -146,8 +146,8 @@ void cmd_doctor_brief(struct pool_hostport *admin, FILE *out)
 /* ---- a bundle ---- */
 
 /*
- * What goes into a bundle is listed here, by name: answers of the daemon, none
- * of which has a secret, and facts about the machine. The daemon's command line
+ * The contents of a bundle, listed by name: answers of the daemon, none of
+ * which has a secret, and facts about the machine. The daemon's command line
  * and environment, which may have passwords, do not.
  */
 static const char *const pages[] = { "/api/status", "/api/nodes",

@@ -114,7 +114,7 @@ static void print_links(const json_t *links, FILE *out)
 		fprintf(out, "links    not protected (--insecure)\n");
 }
 
-/* Of a node with TLS: what TLS does not protect. */
+/* Prints what TLS does not protect on a node with TLS. */
 static void print_bulk(const json_t *node, FILE *out)
 {
 	bool rdma = is_true(node, "rdma"),

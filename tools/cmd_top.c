@@ -174,7 +174,7 @@ static int batch(struct top *t)
 	return 0;
 }
 
-/* Handles keys until the delay is over. False: the end. */
+/* Handles keys until the delay ends. False: the program ends. */
 static bool wait_keys(struct top *t)
 {
 	uint64_t end = pool_now_ms() + conf.delay_ms, now;
@@ -215,7 +215,7 @@ static int interactive(struct top *t)
 	return 0;
 }
 
-/* As top(1) has them. */
+/* The short options of top(1). */
 static void expand_short(int argc, char **argv)
 {
 	static const char *const pairs[][2] = { { "-b", "--batch" },

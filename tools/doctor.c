@@ -313,7 +313,7 @@ static bool check_cgroup(const struct doctor *d, struct doctor_finding *f)
 	return true;
 }
 
-/* Of /proc/meminfo, in bytes; 0: not there. */
+/* A field of /proc/meminfo in bytes; 0: there is none. */
 static uint64_t meminfo(const struct doctor *d, const char *name)
 {
 	char text[4096], *at;

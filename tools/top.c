@@ -308,7 +308,7 @@ void top_print(struct top *t, const char *clock, const char *address,
 	name_width = width - COLUMNS_WIDTH;
 	if (name_width >= sizeof(t->rows->name))
 		name_width = sizeof(t->rows->name) - 1;
-	/* Of the frame, four lines are above the rows, one may be below. */
+	/* The frame has four lines above the rows, and may have one below. */
 	if (height && shown > (height > 6 ? height - 5 : 1))
 		shown = height > 6 ? height - 5 : 1;
 	sort(t);
