@@ -63,8 +63,8 @@ void client_buffer_give(struct client_buffer *buffer)
 		atomic_fetch_sub(&buffer->users, 1);
 }
 
-/* Is the whole range mapped? Whether it may be read or written is left to the
- * system calls that do it. */
+/* Is the whole range mapped? The system calls that use it check whether it may
+ * be read or written. */
 static bool is_mapped(uintptr_t from, uintptr_t to)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), n;

@@ -625,7 +625,7 @@ static int start(struct kvpool *p, const struct kvpool_options *o)
 	switch (wait_state(p, CLIENT_STARTING, timeout_ms)) {
 	case CLIENT_READY:
 		return 0;
-	case CLIENT_FAILED: /* half-built handles remain: leak the loop */
+	case CLIENT_FAILED: /* handles remain open: leak the loop */
 		pthread_join(p->thread, NULL);
 		p->verbs = NULL;
 		err = client_fail(p->error, "no node could be started in %s: "

@@ -584,7 +584,8 @@ static int wait_both(struct client_line *l)
 	return at[ASK].revents ? ASK : BULK;
 }
 
-/* Skips the payload of an ERROR: its reason does not matter. */
+/* Skips the payload of an ERROR: whatever the reason, the object is left to the
+ * loop. */
 static int pass_error(struct client_line *l, const struct pool_frame *f)
 {
 	uint8_t text[LINE_ERROR_MAX];

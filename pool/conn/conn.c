@@ -431,7 +431,7 @@ bool conn_is_trusted(struct pool_conn *c)
 	return !err;
 }
 
-/* The peer has been checked, or needs no check: frames may be sent. */
+/* The peer is trusted, or needs no check: frames may be sent. */
 static void opened(struct pool_conn *c)
 {
 	addrs_free(c);

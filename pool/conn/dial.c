@@ -57,7 +57,8 @@ bool pool_dial_next(struct pool_dial *d, uint64_t now_ms)
 	return true;
 }
 
-/* Dial the next one at once, or after a backoff if this was a round's last. */
+/* Dial the next address at once, or after a backoff if this was the last of a
+ * round. */
 static void go_on(struct pool_dial *d, uint64_t now_ms)
 {
 	uint64_t max = several(d) ? POOL_DIAL_ROUND_MAX_MS :
@@ -90,8 +91,8 @@ void pool_dial_standby(struct pool_dial *d, const char *leader, uint64_t now_ms)
 bool pool_dial_named(struct pool_dial *d, const struct pool_hostport *at,
 		     uint64_t now_ms)
 {
-	/* This node has seen it fail; the standby or etcd that names it has not
-	 * noticed that yet. */
+	/* This node has seen that address fail; the standby or etcd that names
+	 * it has not detected that yet. */
 	if (just_failed(d, at, now_ms))
 		return false;
 	d->others |= !listed(d, at);

@@ -343,7 +343,8 @@ static void stop_run(struct pool_mail *mail)
 	mover_adopted_close_all(m);
 	if (m->links)
 		link_ports_stop(m->links);
-	/* Let the loop end after the connections and writes. */
+	/* Does not keep the loop alive after the connections and writes have
+	 * ended. */
 	uv_unref((uv_handle_t *)&m->box.async);
 }
 

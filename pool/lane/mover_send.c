@@ -130,7 +130,7 @@ static void adopt_run(struct pool_mail *mail)
 	};
 	struct adopted *before = adopted_find(m, a->peer_id, a->lane.number);
 
-	if (before) /* the peer redialled: its old lane is dead */
+	if (before) /* the peer has redialled, so its old lane is broken */
 		pool_conn_close(before->lane.conn);
 	if (m->stopping || m->nadopted >= POOL_MOVER_ADOPTED_MAX) {
 		pool_count(&m->counters->lanes_refused);
