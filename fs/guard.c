@@ -31,7 +31,7 @@ struct mount_request {
 	uint64_t id, what;
 };
 
-/* (A kernel without STATX_MNT_ID_UNIQUE fills in the id that may be reused.) */
+/* (A kernel without STATX_MNT_ID_UNIQUE returns an id that may be reused.) */
 static int mount_of(int dir_fd, const char *path, int flags, uint64_t *ret_id)
 {
 	struct statx at;

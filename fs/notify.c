@@ -256,7 +256,7 @@ static void drain_queue(struct fs *fs)
 }
 
 /*
- * Replaces what the thread would do. Expires all dentries if `also`, or if an
+ * Does the thread's work instead: expires all dentries if `also`, or if an
  * invalidation of a dentry is queued or being sent that no epoch covers yet;
  * then empties the queue. False: the kernel has no epochs, nothing was done.
  */

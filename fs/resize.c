@@ -1,5 +1,5 @@
-/* SETATTR of a size: chooses the file that is resized. The rest is as in an
- * OPEN to write (open.c). */
+/* SETATTR of a size: chooses the file that is resized. The resize itself
+ * proceeds like an OPEN to write (open.c). */
 #include "fs/fs_priv.h"
 
 #include <errno.h>

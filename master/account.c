@@ -21,8 +21,8 @@ static bool may_write(unsigned int mode)
 	return (mode & (W_OK | X_OK)) == (W_OK | X_OK);
 }
 
-/* Groups that a user must be in, without duplicates. Further ones are ignored:
- * directories that differ only in these share an account. */
+/* Groups that a user must be in, without duplicates. Further groups are
+ * ignored: directories that differ only in these share an account. */
 #define GROUPS_MAX 8u
 
 struct groups {

@@ -222,7 +222,7 @@ static bool is_quantum_over(struct master_quantum *q, struct master_feed *feed,
 				      (q->acked_ns - q->began_ns) / full;
 }
 
-/* May the session's member make changes now? */
+/* Has the session's member some of its quantum of changes left? */
 static bool within_quantum(const struct master_session *s)
 {
 	struct master_quantum *q = &s->member->quantum;

@@ -97,8 +97,8 @@ static enum master_owner_kind kind_of(const struct master_owners *o,
 		       MASTER_OWNER_USER;
 }
 
-/* In the units of the map's bounds: MASTER_GRAVE_BYTES for each tombstone, or
- * the bytes of all, whichever is more. */
+/* The weight in the unit of the map's bounds: MASTER_GRAVE_BYTES for each
+ * tombstone, or the bytes of all, whichever is more. */
 static uint64_t weight(const struct master_owner *w)
 {
 	uint64_t n = w->n * MASTER_GRAVE_BYTES;

@@ -195,8 +195,9 @@ static unsigned int rank(const struct master_members *ms,
 	       (master_file_find_holder(f, mb->index) < 0 ? 1u : 0u);
 }
 
-/* Cannot take a copy now, but soon. Before the inventory is complete, WELCOME
- * may still be held back (held.c), and the node's HELD would not arrive. */
+/* Cannot take a copy now, but can soon. Before the inventory is complete,
+ * WELCOME may still be held back (held.c), and the node's HELD would not
+ * arrive. */
 static bool is_busy(const struct master_member *mb)
 {
 	return !mb->inventoried || mb->coming >= MASTER_COMING_MAX ||

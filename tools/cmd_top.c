@@ -254,7 +254,7 @@ int cmd_top(int argc, char **argv)
 	static const char usage[] =
 		"usage: kvpool top [-b] [-n N] [-d DURATION] [-o ORDER]\n"
 		"                  [--admin HOST:PORT] [--tls-dir DIR]\n\n"
-		"Shows the nodes of the pool, again and again. Keys: q ends;\n"
+		"Shows the nodes of the pool, refreshed. Keys: q ends;\n"
 		"n, u, k, s, o, t: the order; R reverses it; space refreshes.";
 	struct top t = { 0 };
 	char **ops;

@@ -16,7 +16,7 @@ static const struct subcommand {
 				  "installed program" },
 	{ "status", cmd_status, "show the state of a node or of the master" },
 	{ "nodes", cmd_nodes, "list the nodes of the pool" },
-	{ "top", cmd_top, "show the nodes of the pool, again and again" },
+	{ "top", cmd_top, "show the nodes of the pool, refreshed" },
 	{ "devices", cmd_devices, "list RDMA devices" },
 	{ "ls", cmd_ls, "list objects" },
 	{ "stat", cmd_stat, "show one object" },
