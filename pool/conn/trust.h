@@ -7,7 +7,8 @@
  *
  * Trusted are root, this process's own user, and users that were added. A
  * connection with no loopback address at either end is taken to come from
- * another machine, and passes: the kernel does not know its owner.
+ * another machine, and passes: the kernel does not know its owner. A socket
+ * that is neither IP nor Unix does not pass.
  *
  * Thread: any; pool_trust_add before all others.
  */

@@ -1,7 +1,9 @@
 /*
  * A landing: writes a range that arrives from a peer to a file or to memory,
  * and computes its checksum while the bytes are in the CPU's cache. The bytes
- * arrive in order.
+ * arrive in order. The holder sends no checksum: if the range is the whole
+ * object, the caller compares the result with the object's checksum. A put of
+ * libkvpool (pool/client/move.c) also computes that by a landing.
  *
  * Bytes are gathered in 2 MiB chunks aligned in the file, which a worker writes
  * while the next chunk arrives (measurements: landing.c).

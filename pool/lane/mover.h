@@ -22,10 +22,12 @@
  *   adopted_link_*    an adopted lane receives a LINK or BUFFER, sends a range,
  *                     is down
  *
- * Another transport beside TCP provides such functions under names of its own,
- * called at the same places. The requester chooses the transport of a range
- * (pool/peer/fetch.c), and the GET names it (`buffer`, `pull`). A range that
- * cannot be moved must fall back to TCP: expect_unmap, mover_send_by_tcp.
+ * Another transport beside a lane provides such functions under names of its
+ * own, called at the same places. (A lane over another kind of stream socket is
+ * none: it needs an address, and code in pool/conn/ and pool/peer/.) The
+ * requester chooses the transport of a range (pool/peer/fetch.c), and the GET
+ * names it (`buffer`, `pull`). A range that cannot be moved must fall back to
+ * TCP: expect_unmap, mover_send_by_tcp.
  * pool/CHANGING.md, "Transport", lists the other places.
  *
  * The node sets a file's size before RDMA may write to it, and releases

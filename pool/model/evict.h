@@ -73,8 +73,8 @@ void pool_evict_remove(struct pool_evict *ev, struct pool_evict_node *n,
  * The next victim of class, or NULL if may(n, arg) allows none in a whole pass,
  * or among scan_max nodes. may NULL: all are allowed. may must not call this
  * module. The victim stays inserted (remove it with evicted=true). The victim
- * and the nodes that may refused are set aside: later calls try them only after
- * all others of the class, or once 1/64 of the capacity has been inserted. A
+ * and the nodes that `may` refused are set aside: later calls try them only
+ * after all others of the class, or once 1/64 of the capacity was inserted. A
  * caller can therefore take several victims before it has permission to drop
  * the first, and a call after one that gave up at scan_max continues that scan.
  */
@@ -83,7 +83,7 @@ pool_evict_victim(struct pool_evict *ev, enum pool_evict_class class,
 		  bool (*may)(struct pool_evict_node *n, void *arg), void *arg,
 		  unsigned int scan_max);
 
-/* Does may allow any node of class? Looks at scan_max nodes at most, and
+/* Does `may` allow any node of class? Looks at scan_max nodes at most, and
  * changes nothing. */
 bool pool_evict_any(const struct pool_evict *ev, enum pool_evict_class class,
 		    bool (*may)(struct pool_evict_node *n, void *arg),

@@ -10,8 +10,8 @@
  * directories and attributes (in a state, an inventory or a feed) and changes
  * of owner are counted, but never refused.
  *
- * Root and the user of this process are privileged. There is one limit, `max`,
- * for directories and one for bytes. Each bounds
+ * Root and the user of this process are privileged. Directories have a limit,
+ * and so have bytes. A limit of `max` means
  *
  *   the total, for requests of privileged users   max         else -ENOSPC
  *   the total, for requests of other users        7/8 of max  else -ENOSPC

@@ -27,7 +27,7 @@ enum fetch_kind { FETCH_WANTED, FETCH_PREFETCH, FETCH_REPLICA };
  *   any --------> ENDED
  *   ENDED ------> PARKED     no holder delivered it, but one soon may (park)
  *   PARKED -----> ASKING     other holders are named, or more are alive
- *   PARKED -----> ENDED      a tick finds neither: parked again, or freed
+ *   PARKED -----> ENDED      a tick finds neither. It may park again
  *   ENDED ------> ASKING     an order failed, but opens wait: goes on as a read
  *
  * ENDED lasts until no transfer and no worker uses it.

@@ -1,6 +1,6 @@
 /*
- * The session with the master. Its messages are dispatched in session.c, and
- * sent by outbox.c.
+ * The session with the master. session.c dispatches its messages, and makes
+ * JOIN and HEARTBEAT (heat.c makes further ones). outbox.c sends all of them.
  */
 #ifndef POOL_NODE_SESSION_H
 #define POOL_NODE_SESSION_H

@@ -167,7 +167,10 @@ struct pool_fetch {
 
 	/* results, with status 0 */
 	int lent_fd;	   /* >= 0: borrowed, O_RDONLY; the caller closes it */
-	XXH128_hash_t sum; /* of the range, unless lent_fd >= 0 */
+	/* Of the bytes received, computed here; undefined with a lent_fd. The
+	 * holder sends none: the caller compares it with the object's, if the
+	 * range is the whole object. */
+	XXH128_hash_t sum;
 	bool by_rdma;	   /* some of the range was moved by RDMA */
 	struct pool_fetch_priv *priv;
 	pool_fetch_cb cb;
