@@ -198,7 +198,7 @@ work() { # until $tmp/enough; a line for each failure, and how many were done
 		cli client status --json --admin "${admin[b]}" >/dev/null || echo "status $i"
 		u put "w$i" "$tmp/small" && u get "w$i" "$tmp/small.got" &&
 			cmp "$tmp/small" "$tmp/small.got" || echo "library $i"
-		echo $i >"$tmp/done"
+		echo $i >"$tmp/done.new" && mv "$tmp/done.new" "$tmp/done" # whole when read
 	done
 }
 expires_after() { # NAME SECONDS
