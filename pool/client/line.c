@@ -521,13 +521,10 @@ void client_line_give(struct client_line *l, bool good)
 int client_line_ask(struct client_line *l, uint64_t req, const char *path,
 		    size_t path_len, uint64_t gen, uint64_t size)
 {
-	Kvpool__Get get = KVPOOL__GET__INIT;
+	Kvpool__Get get;
 
-	get.path.data = (uint8_t *)(uintptr_t)path;
-	get.path.len = path_len;
-	get.gen = gen;
-	get.length = size;
-	get.lane = size > POOL_INLINE_MAX ? lane_of(l) : 0;
+	pool_get_init(&get, path, path_len, gen, 0, size,
+		      size > POOL_INLINE_MAX ? lane_of(l) : 0);
 	return add_frame(l, POOL_MSG_GET, req, &get.base);
 }
 

@@ -9,7 +9,6 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/conn/hello.h"
-#include "pool/conn/unpack.h"
 #include "pool/lane/link.h"
 #include "pool/lane/mover_priv.h"
 
@@ -110,12 +109,9 @@ static void lane_on_open(struct pool_conn *c)
 static bool hello_is_ours(struct pool_lane *lane, const struct pool_frame *f,
 			  const uint8_t *payload)
 {
-	Kvpool__Hello *hello;
+	Kvpool__Hello *hello = pool_hello_unpack(lane->conn, f, payload, NULL);
 	bool ours;
 
-	if (f->type != POOL_MSG_HELLO)
-		return false;
-	hello = pool_frame_unpack(lane->conn, f, payload, NULL);
 	if (!hello)
 		return false;
 	lane->plain = hello->plain;

@@ -576,7 +576,8 @@ static bool is_another_member(const struct session *s,
 static void got_hello(struct session *s, const struct pool_frame *f,
 		      const uint8_t *payload)
 {
-	Kvpool__Hello *hello = peers_read_hello(s->p, s->conn, f, payload);
+	Kvpool__Hello *hello = pool_hello_unpack(
+		s->conn, f, payload, &s->p->metrics.mover.bad_messages);
 	uint32_t lane;
 	bool plain;
 

@@ -289,17 +289,13 @@ static int chan_dial(struct chan *ch)
 static int chan_ask(struct chan *ch, struct pool_fetch_priv *x, uint32_t lane)
 {
 	struct pool_peers *p = ch->peer->p;
-	Kvpool__Get get = KVPOOL__GET__INIT;
+	Kvpool__Get get;
 	int err = chan_dial(ch);
 
 	if (err)
 		return err;
-	get.path.data = (uint8_t *)(uintptr_t)x->f->path;
-	get.path.len = x->f->path_len;
-	get.gen = x->f->gen;
-	get.offset = x->f->offset;
-	get.length = x->f->length;
-	get.lane = lane;
+	pool_get_init(&get, x->f->path, x->f->path_len, x->f->gen,
+		      x->f->offset, x->f->length, lane);
 	get.fd_ok = ch->is_unix;
 	get.buffer = x->expecting && x->expect.buffer;
 	get.pull = x->expecting && x->expect.pull;
@@ -571,8 +567,9 @@ static void chan_break(struct chan *ch, int err, const char *what)
 static void got_hello(struct chan *ch, const struct pool_frame *f,
 		      const uint8_t *payload)
 {
-	Kvpool__Hello *hello = peers_read_hello(ch->peer->p, ch->conn, f,
-						 payload);
+	Kvpool__Hello *hello = pool_hello_unpack(
+		ch->conn, f, payload,
+		&ch->peer->p->metrics.mover.bad_messages);
 
 	if (!hello || !pool_hello_is_from(hello, ch->peer->addr.id))
 		chan_break(ch, -EHOSTDOWN, "HELLO of another node");

@@ -212,10 +212,6 @@ void peers_timer_arm(struct pool_peers *p);
 /* As pool_frame_unpack. */
 void *peers_unpack(struct pool_peers *p, const struct pool_conn *c,
 		   const struct pool_frame *f, const uint8_t *payload);
-/* Decodes a HELLO; the caller frees it. NULL: it is invalid. */
-Kvpool__Hello *peers_read_hello(struct pool_peers *p, const struct pool_conn *c,
-				const struct pool_frame *f,
-				const uint8_t *payload);
 bool id_equal(const uint8_t a[POOL_ID_SIZE], const uint8_t b[POOL_ID_SIZE]);
 uint32_t id_hash(const uint8_t id[POOL_ID_SIZE]);
 

@@ -1,6 +1,6 @@
 /*
- * Shared by the requester (ask.c) and the holder (answer.c): ids, HELLO,
- * decoding, the timer of all deadlines, the last reference.
+ * Shared by the requester (ask.c) and the holder (answer.c): ids, decoding,
+ * the timer of all deadlines, the last reference.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -24,22 +24,6 @@ void *peers_unpack(struct pool_peers *p, const struct pool_conn *c,
 {
 	return pool_frame_unpack(c, f, payload,
 				 &p->metrics.mover.bad_messages);
-}
-
-Kvpool__Hello *peers_read_hello(struct pool_peers *p, const struct pool_conn *c,
-				const struct pool_frame *f,
-				const uint8_t *payload)
-{
-	Kvpool__Hello *hello;
-
-	if (f->type != POOL_MSG_HELLO)
-		return NULL;
-	hello = peers_unpack(p, c, f, payload);
-	if (hello && hello->id.len == POOL_ID_SIZE)
-		return hello;
-	if (hello)
-		kvpool__hello__free_unpacked(hello, NULL);
-	return NULL;
 }
 
 void peers_timer_arm(struct pool_peers *p)
