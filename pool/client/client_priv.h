@@ -2,6 +2,7 @@
  * libkvpool (pool/kvpool.h): declarations shared by its files.
  *
  *   error    the text of each thread's last error
+ *   check    arguments and forks, checked by every call
  *   api      calls that need no connection
  *   buffer   registered buffers
  *   dir      a connection's buffer directory; finding the pool of a mount
@@ -151,8 +152,10 @@ struct kvpool_ns {
 int client_fail(int err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* ---- client.c ---- */
+/* ---- check.c ---- */
 
+/* How many forks lie between the process of the first call and this one. */
+unsigned int client_forks(void);
 /* May this process use p? 0; -EINVAL (NULL) or -ECHILD (a fork), with
  * client_fail. */
 int client_check(const struct kvpool *p);
