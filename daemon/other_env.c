@@ -4,7 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct daemon_other_env daemon_other_env[] = {
+struct other_env {
+	const char *name;   /* "MOONCAKE_MASTER" */
+	const char *option; /* of kvpoold; NULL: it has none, see why */
+	const char *why;    /* without an option: why none is needed */
+};
+
+static const struct other_env other_envs[] = {
 	{ "MOONCAKE_MASTER", "master", NULL },
 	{ "MOONCAKE_GLOBAL_SEGMENT_SIZE", "store-size", NULL },
 	{ "MOONCAKE_LOCAL_BUFFER_SIZE", "buffer-size", NULL },
@@ -26,8 +32,7 @@ int daemon_other_env_check(struct daemon_option *opts, FILE *err)
 {
 	int rc = 0;
 
-	for (const struct daemon_other_env *e = daemon_other_env; e->name;
-	     e++) {
+	for (const struct other_env *e = other_envs; e->name; e++) {
 		const char *text = getenv(e->name);
 		struct daemon_option *o;
 		char env[64];

@@ -13,14 +13,6 @@
 
 #include "daemon/options.h"
 
-struct daemon_other_env {
-	const char *name;   /* "MOONCAKE_MASTER" */
-	const char *option; /* of kvpoold; NULL: it has none, see why */
-	const char *why;    /* without an option: why none is needed */
-};
-/* Ends with name == NULL. */
-extern const struct daemon_other_env daemon_other_env[];
-
 /*
  * Call it after opts were parsed. A variable whose option is given as well is
  * ignored, and so is one that is empty or 0 (a size of 0 requests nothing).

@@ -404,7 +404,6 @@ void fs_inode_written(struct fs *fs, struct fs_inode *i);
 void fs_inode_changed(struct fs *fs, struct fs_inode *i);
 /* Notifies the kernel of the directories in fs->touched, now. */
 void fs_touched_notify(struct fs *fs);
-void fs_touched_run(uv_timer_t *t); /* the same, as a timer's callback */
 /* Refs o (NULL: none) and unrefs the former object. Not the backing. */
 void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 		      struct node_object *o);

@@ -743,7 +743,7 @@ void fs_touched_notify(struct fs *fs)
 	fs->touch_ms = pool_now_ms();
 }
 
-void fs_touched_run(uv_timer_t *t)
+static void touched_run(uv_timer_t *t)
 {
 	fs_touched_notify(t->data);
 }
@@ -769,7 +769,7 @@ static void dir_touched(struct fs *fs, const struct pool_entry *e)
 		return;
 	pool_list_add_tail(&fs->touched, &i->lru);
 	if (!uv_is_active((uv_handle_t *)&fs->touch))
-		uv_timer_start(&fs->touch, fs_touched_run, FS_TOUCH_MS, 0);
+		uv_timer_start(&fs->touch, touched_run, FS_TOUCH_MS, 0);
 }
 
 static void on_changed(void *arg, struct node_entry *e)

@@ -21,6 +21,24 @@ static void sync_work(uv_work_t *w)
 	close(m->sync_fd);
 }
 
+/* The worker has synced the new file; err: 0 or -errno. */
+static void compaction_synced(struct master *m, int err)
+{
+	m->compaction.syncing = false;
+	if (!master_state_compacting(m->state))
+		return;
+	if (err) {
+		pool_warn_limited("state file: cannot sync its new version: %s",
+				  strerror(-err));
+		master_state_compact_abort(m->state);
+		return;
+	}
+	if (!master_state_compact_commit(m->state))
+		pool_info("state file rewritten: %llu records, %llu bytes",
+			  (unsigned long long)master_state_records(m->state),
+			  (unsigned long long)master_state_bytes(m->state));
+}
+
 static void sync_done(uv_work_t *w, int status)
 {
 	struct master *m = w->data;
@@ -28,7 +46,7 @@ static void sync_done(uv_work_t *w, int status)
 	(void)status;
 	m->sync_busy = false;
 	if (m->sync_is_compaction)
-		master_compaction_synced(m, m->sync_err);
+		compaction_synced(m, m->sync_err);
 	else if (m->sync_err)
 		pool_warn_limited("state file: cannot sync: %s",
 				  strerror(-m->sync_err));
@@ -44,7 +62,7 @@ void master_sync_start(struct master *m, int fd, bool compaction)
 	if (uv_queue_work(m->loop, &m->sync_work, sync_work, sync_done)) {
 		close(fd);
 		if (compaction)
-			master_compaction_synced(m, -EAGAIN);
+			compaction_synced(m, -EAGAIN);
 		return;
 	}
 	m->sync_busy = true;
@@ -213,21 +231,4 @@ bool master_compaction_slice(struct master *m)
 	}
 	master_state_flush(m->state);
 	return master_state_compacting(m->state) ? true : walked(m);
-}
-
-void master_compaction_synced(struct master *m, int err)
-{
-	m->compaction.syncing = false;
-	if (!master_state_compacting(m->state))
-		return;
-	if (err) {
-		pool_warn_limited("state file: cannot sync its new version: %s",
-				  strerror(-err));
-		master_state_compact_abort(m->state);
-		return;
-	}
-	if (!master_state_compact_commit(m->state))
-		pool_info("state file rewritten: %llu records, %llu bytes",
-			  (unsigned long long)master_state_records(m->state),
-			  (unsigned long long)master_state_bytes(m->state));
 }

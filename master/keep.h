@@ -76,8 +76,6 @@ bool master_keep_settled(const struct master *m, uint64_t mark);
 /* One slice; false: the walk is done. */
 bool master_compaction_slice(struct master *m);
 void master_compaction_start(struct master *m);
-/* The worker has synced the new file; err: 0 or -errno. */
-void master_compaction_synced(struct master *m, int err);
 
 /* ---- recover.c ---- */
 

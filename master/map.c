@@ -133,13 +133,6 @@ struct master_grave *master_map_grave_below(struct master_map *m,
 	return d ? d->file : master_map_grave(m, path, len);
 }
 
-uint64_t master_map_tomb_gen(struct master_map *m, const char *path, size_t len)
-{
-	const struct master_grave *g = master_map_grave(m, path, len);
-
-	return g && g->tomb ? g->gen : 0;
-}
-
 static uint32_t former_hash(const char *path, size_t len, uint32_t uid,
 			    bool given)
 {

@@ -317,9 +317,6 @@ struct master_grave *master_map_grave(struct master_map *m, const char *path,
 /* The same, also of a file whose name is a directory now. */
 struct master_grave *master_map_grave_below(struct master_map *m,
 					    const char *path, size_t len);
-/* Generation of the name's tombstone; 0: it has none. */
-uint64_t master_map_tomb_gen(struct master_map *m, const char *path,
-			     size_t len);
 /* Make a tombstone for a name that is no file, or raise the existing one to
  * gen. uid: the owner of the dead copies. 0, -ENOMEM. */
 int master_map_add_tomb(struct master_map *m, const char *path, size_t len,

@@ -118,6 +118,26 @@ void master_feed_turn(struct pool_share_user *u)
 		send_due(s);
 }
 
+/* Answer the SYNCs that every subscriber has acked. */
+static void answer_syncs(struct master *m)
+{
+	struct master_wait *w;
+
+	while ((w = master_wait_over(&m->map.feed))) {
+		struct master_sync *y =
+			pool_container_of(w, struct master_sync, wait);
+		struct master_session *s = y->s;
+		uint64_t req = y->req;
+
+		pool_hist_add(&m->stats.sync, pool_now_ns() - y->started_ns);
+		pool_list_del(&y->link);
+		s->nwaits--;
+		free(y);
+		master_session_send_after(s, POOL_MSG_SYNCED, req, NULL,
+				      master_keep_mark(m));
+	}
+}
+
 void master_pump(struct master *m)
 {
 	struct pool_list *it, *tmp;
@@ -132,7 +152,7 @@ void master_pump(struct master *m)
 			master_session_flush_drops(s);
 		send_due(s);
 	}
-	master_answer_syncs(m);
+	answer_syncs(m);
 }
 
 void master_on_subscribe(struct master_session *s,
@@ -171,7 +191,7 @@ void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg,
 	for (unsigned int i = 0; i < acked; i++)
 		pool_hist_add(&s->m->stats.feed, now_ns - sent_ns[i]);
 	send_due(s);
-	master_answer_syncs(s->m);
+	answer_syncs(s->m);
 }
 
 void master_check_acks(struct master *m, uint64_t now_ms)
@@ -239,24 +259,5 @@ void master_on_sync(struct master_session *s, uint64_t req,
 	pool_list_add_tail(&s->waits, &y->link);
 	s->nwaits++;
 	master_wait_add(&s->m->map.feed, &y->wait);
-	master_answer_syncs(s->m);
-}
-
-void master_answer_syncs(struct master *m)
-{
-	struct master_wait *w;
-
-	while ((w = master_wait_over(&m->map.feed))) {
-		struct master_sync *y =
-			pool_container_of(w, struct master_sync, wait);
-		struct master_session *s = y->s;
-		uint64_t req = y->req;
-
-		pool_hist_add(&m->stats.sync, pool_now_ns() - y->started_ns);
-		pool_list_del(&y->link);
-		s->nwaits--;
-		free(y);
-		master_session_send_after(s, POOL_MSG_SYNCED, req, NULL,
-				      master_keep_mark(m));
-	}
+	answer_syncs(s->m);
 }

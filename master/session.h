@@ -286,8 +286,6 @@ void master_on_heat(struct master_session *s, const Kvpool__Heartbeat *msg);
 void master_pump(struct master *m);
 /* Callback of feed_share: the session's turn to send its feed has come. */
 void master_feed_turn(struct pool_share_user *u);
-/* Answer the SYNCs that every subscriber has acked. */
-void master_answer_syncs(struct master *m);
 /* The session has ended: close its subscription and free its SYNCs. */
 void master_unsubscribe(struct master_session *s);
 /* End the sessions of subscribers that do not ack the feed in time. */

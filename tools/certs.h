@@ -60,8 +60,6 @@ struct certs_file {
 int certs_file_prepare(struct certs_file *f, const char *dir, const char *name,
 		       mode_t mode, BIO *content);
 int certs_file_publish(struct certs_file *f);
-/* Removes the temporary file; a no-op after publish, or if zeroed. */
-void certs_file_abandon(struct certs_file *f);
 
 /* What issue and renew write. */
 struct certs_set {

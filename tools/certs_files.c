@@ -120,6 +120,14 @@ static int fill(int fd, const struct certs_file *f, mode_t mode, BIO *content)
 	return rc;
 }
 
+/* Removes the temporary file; a no-op after publish, or if zeroed. */
+static void abandon(struct certs_file *f)
+{
+	if (f->temporary[0])
+		(void)unlink(f->temporary);
+	f->temporary[0] = '\0';
+}
+
 int certs_file_prepare(struct certs_file *f, const char *dir, const char *name,
 		       mode_t mode, BIO *content)
 {
@@ -142,7 +150,7 @@ int certs_file_prepare(struct certs_file *f, const char *dir, const char *name,
 	rc = fill(fd, f, mode, content);
 	close(fd);
 	if (rc)
-		certs_file_abandon(f);
+		abandon(f);
 	return rc;
 }
 
@@ -152,7 +160,7 @@ static int put_in_place(struct certs_file *f)
 		int rc = certs_error("%s: cannot be written: %s", f->path,
 				     strerror(errno));
 
-		certs_file_abandon(f);
+		abandon(f);
 		return rc;
 	}
 	f->temporary[0] = '\0';
@@ -164,13 +172,6 @@ int certs_file_publish(struct certs_file *f)
 	int rc = put_in_place(f);
 
 	return rc ? rc : sync_dir_of(f->path);
-}
-
-void certs_file_abandon(struct certs_file *f)
-{
-	if (f->temporary[0])
-		(void)unlink(f->temporary);
-	f->temporary[0] = '\0';
 }
 
 /* ---- the files of a certificate ---- */
@@ -221,8 +222,8 @@ int certs_set_write(const char *dir, BIO *cas, X509 *cert, EVP_PKEY *key)
 		rc = prepare_pair(&s, dir, cert, key);
 	if (!rc)
 		rc = publish(&s, cert != NULL);
-	certs_file_abandon(&s.ca);
-	certs_file_abandon(&s.cert);
-	certs_file_abandon(&s.key);
+	abandon(&s.ca);
+	abandon(&s.cert);
+	abandon(&s.key);
 	return rc;
 }

@@ -37,7 +37,6 @@ int cmd_healthz(int argc, char **argv);
 int cmd_keep(int argc, char **argv);
 int cmd_mountpoint(int argc, char **argv);
 int cmd_certs(int argc, char **argv);
-int cmd_version(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 

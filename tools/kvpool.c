@@ -5,6 +5,14 @@
 #include "pool/kvpool.h"
 #include "tools/cmd.h"
 
+static int cmd_version(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	printf("kvpool %s\n", kvpool_version());
+	return 0;
+}
+
 static const struct subcommand {
 	const char *name;
 	int (*run)(int argc, char **argv); /* NULL: not in this build */
@@ -33,14 +41,6 @@ static const struct subcommand {
 	{ "version", cmd_version, "print the version" },
 	{ NULL, NULL, NULL },
 };
-
-int cmd_version(int argc, char **argv)
-{
-	(void)argc;
-	(void)argv;
-	printf("kvpool %s\n", kvpool_version());
-	return 0;
-}
 
 static void print_usage(FILE *out)
 {

@@ -41,21 +41,7 @@ void client_end(struct client_op *op, int64_t result)
 	client_hand_back(op);
 }
 
-void client_again(struct client_op *op, int err)
-{
-	struct kvpool *p = client_pool(op);
-
-	if (pool_now_ms() >= op->deadline_ms) {
-		client_end(op, err);
-		return;
-	}
-	client_count(&p->stats, COUNT_RETRIES, 1);
-	if (pool_list_empty(&p->waiting))
-		uv_timer_start(&p->retry, client_on_retry, CLIENT_RETRY_MS, 0);
-	pool_list_add_tail(&p->waiting, &op->link);
-}
-
-void client_on_retry(uv_timer_t *timer)
+static void on_retry(uv_timer_t *timer)
 {
 	struct kvpool *p = timer->data;
 	struct client_op *op;
@@ -73,6 +59,20 @@ void client_on_retry(uv_timer_t *timer)
 		pool_list_del(&op->link);
 		op->win->kind->begin(op);
 	}
+}
+
+void client_again(struct client_op *op, int err)
+{
+	struct kvpool *p = client_pool(op);
+
+	if (pool_now_ms() >= op->deadline_ms) {
+		client_end(op, err);
+		return;
+	}
+	client_count(&p->stats, COUNT_RETRIES, 1);
+	if (pool_list_empty(&p->waiting))
+		uv_timer_start(&p->retry, on_retry, CLIENT_RETRY_MS, 0);
+	pool_list_add_tail(&p->waiting, &op->link);
 }
 
 static void on_window(struct pool_mail *mail)

@@ -310,7 +310,6 @@ void client_end(struct client_op *op, int64_t result);
 /* Loop: retries op after CLIENT_RETRY_MS, or ends it with err if its deadline
  * has passed. */
 void client_again(struct client_op *op, int err);
-void client_on_retry(uv_timer_t *timer);
 
 /* Runs a batch on the caller's thread, blocking. Returns how many results are
  * >= 0, or -errno, as the calls of kvpool.h. bufs: NULL unless kind->moves.

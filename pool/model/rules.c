@@ -1,8 +1,6 @@
 #include "pool/model/rules.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "pool/base/parse.h"
@@ -11,17 +9,13 @@
 #define NS_PER_MS 1000000u
 #define NS_PER_S 1000000000u
 
-/*
- * One rule: set applies a non-empty value, clear unsets, print returns what
- * snprintf does, 0 if unset.
- */
+/* One rule: set applies a non-empty value, clear unsets. */
 struct rule {
+	const char *name;
 	const char *accepted;
 	bool dir_only;
 	int (*set)(struct pool_rules *r, const char *value, uint64_t now);
 	void (*clear)(struct pool_rules *r);
-	int (*print)(const struct pool_rules *r, uint64_t now, char *buf,
-		     size_t cap);
 };
 
 /* ---- rules that are one word of several ---- */
@@ -57,12 +51,6 @@ static int set_word(uint8_t *field, const char *const *words,
 	return -EINVAL;
 }
 
-static int print_word(uint8_t field, const char *const *words, char *buf,
-		      size_t cap)
-{
-	return field ? snprintf(buf, cap, "%s", words[field]) : 0;
-}
-
 /* ---- class ---- */
 
 static int class_set(struct pool_rules *r, const char *value, uint64_t now)
@@ -74,13 +62,6 @@ static int class_set(struct pool_rules *r, const char *value, uint64_t now)
 static void class_clear(struct pool_rules *r)
 {
 	r->class = POOL_CLASS_UNSET;
-}
-
-static int class_print(const struct pool_rules *r, uint64_t now, char *buf,
-		       size_t cap)
-{
-	(void)now;
-	return print_word(r->class, class_words, buf, cap);
 }
 
 /* ---- replicas ---- */
@@ -99,13 +80,6 @@ static int replicas_set(struct pool_rules *r, const char *value, uint64_t now)
 static void replicas_clear(struct pool_rules *r)
 {
 	r->replicas = 0;
-}
-
-static int replicas_print(const struct pool_rules *r, uint64_t now, char *buf,
-			  size_t cap)
-{
-	(void)now;
-	return r->replicas ? snprintf(buf, cap, "%u", r->replicas) : 0;
 }
 
 /* ---- pin ---- */
@@ -156,18 +130,6 @@ static void pin_clear(struct pool_rules *r)
 	r->pin_until_ns = 0;
 }
 
-static int pin_print(const struct pool_rules *r, uint64_t now, char *buf,
-		     size_t cap)
-{
-	uint64_t left;
-
-	if (r->pin != POOL_PIN_SOFT || !r->pin_until_ns)
-		return print_word(r->pin, pin_words, buf, cap);
-	left = r->pin_until_ns > now ? r->pin_until_ns - now : 0;
-	return snprintf(buf, cap, "soft:%" PRIu64 "s",
-			left / NS_PER_S + (left % NS_PER_S != 0));
-}
-
 /* ---- unlink ---- */
 
 static int unlink_set(struct pool_rules *r, const char *value, uint64_t now)
@@ -181,41 +143,25 @@ static void unlink_clear(struct pool_rules *r)
 	r->unlink = POOL_UNLINK_UNSET;
 }
 
-static int unlink_print(const struct pool_rules *r, uint64_t now, char *buf,
-			size_t cap)
-{
-	(void)now;
-	return print_word(r->unlink, unlink_words, buf, cap);
-}
-
 /* ---- all of them ---- */
 
-enum { RULE_CLASS, RULE_PIN, RULE_REPLICAS, RULE_UNLINK, NRULES };
-
-const char *const pool_rules_names[] = {
-	[RULE_CLASS] = POOL_XATTR_PREFIX "class",
-	[RULE_PIN] = POOL_XATTR_PREFIX "pin",
-	[RULE_REPLICAS] = POOL_XATTR_PREFIX "replicas",
-	[RULE_UNLINK] = POOL_XATTR_PREFIX "unlink",
-	[NRULES] = NULL,
-};
-
-static const struct rule rules[NRULES] = {
-	[RULE_CLASS] = { "shared, noevict, scratch (on directories)", true,
-			 class_set, class_clear, class_print },
-	[RULE_PIN] = { "none, soft, soft:<duration>, hard", false, pin_set,
-		       pin_clear, pin_print },
-	[RULE_REPLICAS] = { "1..8", false, replicas_set, replicas_clear,
-			    replicas_print },
-	[RULE_UNLINK] = { "pool, node", false, unlink_set, unlink_clear,
-			  unlink_print },
+static const struct rule rules[] = {
+	{ POOL_XATTR_PREFIX "class",
+	  "shared, noevict, scratch (on directories)", true, class_set,
+	  class_clear },
+	{ POOL_XATTR_PREFIX "pin", "none, soft, soft:<duration>, hard", false,
+	  pin_set, pin_clear },
+	{ POOL_XATTR_PREFIX "replicas", "1..8", false, replicas_set,
+	  replicas_clear },
+	{ POOL_XATTR_PREFIX "unlink", "pool, node", false, unlink_set,
+	  unlink_clear },
 };
 _Static_assert(POOL_REPLICAS_MAX == 8, "the text above says 1..8");
 
 static const struct rule *rule_find(const char *name)
 {
-	for (unsigned int i = 0; i < NRULES; i++)
-		if (!strcmp(name, pool_rules_names[i]))
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+		if (!strcmp(name, rules[i].name))
 			return &rules[i];
 	return NULL;
 }
@@ -250,17 +196,6 @@ int pool_rules_set(struct pool_rules *r, const char *name, const void *value,
 	if (err && ret_accepted)
 		*ret_accepted = rule->accepted;
 	return err;
-}
-
-int pool_rules_get(const struct pool_rules *r, const char *name,
-		   uint64_t now_wall_ns, char *buf, size_t cap)
-{
-	const struct rule *rule = rule_find(name);
-	int n = rule ? rule->print(r, now_wall_ns, buf, cap) : 0;
-
-	if (n <= 0)
-		return -ENODATA;
-	return (size_t)n < cap ? n : -ERANGE;
 }
 
 void pool_rules_inherit(struct pool_rules *r, const struct pool_rules *parent)

@@ -56,14 +56,6 @@ struct pool_rules {
 int pool_rules_set(struct pool_rules *r, const char *name, const void *value,
 		   size_t len, bool is_dir, uint64_t now_wall_ns,
 		   const char **ret_accepted);
-/* Print the rule called name as pool_rules_set takes it ("soft" pins with an
- * end as "soft:<seconds left>s"; the attribute has "soft@..."), NUL-terminated.
- * Length without the NUL, or -ENODATA if unset or no rule, -ERANGE if cap is
- * too small (32 suffices). */
-int pool_rules_get(const struct pool_rules *r, const char *name,
-		   uint64_t now_wall_ns, char *buf, size_t cap);
-/* Names of all rules, as pool_rules_set takes them, NULL-terminated. */
-extern const char *const pool_rules_names[];
 
 /* Fill what is unset in r from the parent's. */
 void pool_rules_inherit(struct pool_rules *r, const struct pool_rules *parent);

@@ -323,7 +323,6 @@ void node_seal_candidates(struct pool_node *n);
  * mapping still used the file? */
 bool node_seals_due(const struct pool_node *n);
 void node_seal_small(struct pool_node *n);
-void node_soon(uv_timer_t *h);
 void node_writers_tick(struct pool_node *n, uint64_t now);
 /* Queues the PUBLISH of each sealed file: within a directory in the order in
  * which they were closed. */

@@ -77,6 +77,11 @@ void node_op_free(struct pool_node *n, struct node_op *op)
 	free(op);
 }
 
+static void on_batch(uv_timer_t *h)
+{
+	node_ops_send(h->data);
+}
+
 /* A single change is sent almost at once; in a burst, several share a message,
  * because a message costs both sides more than a change. */
 void node_ops_schedule(struct pool_node *n)
@@ -84,7 +89,7 @@ void node_ops_schedule(struct pool_node *n)
 	uint64_t since = pool_now_ms() - n->batch_ms;
 
 	if (!uv_is_active((uv_handle_t *)&n->batch))
-		uv_timer_start(&n->batch, node_ops_batched,
+		uv_timer_start(&n->batch, on_batch,
 			       since > 4 * NODE_BATCH_BUSY_MS ?
 				       NODE_BATCH_MS : NODE_BATCH_BUSY_MS,
 			       0);
@@ -562,11 +567,6 @@ void node_ops_send(struct pool_node *n)
 	while (n->batches < NODE_OPS_INFLIGHT && send_batch(n, b))
 		;
 	free(b);
-}
-
-void node_ops_batched(uv_timer_t *h)
-{
-	node_ops_send(h->data);
 }
 
 bool node_ops_rules_sent(struct pool_node *n)

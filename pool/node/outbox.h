@@ -124,7 +124,6 @@ bool node_op_sent(struct pool_node *n, const struct node_object *o);
 /* May a master have executed it? It is in flight, or in doubt after a cut. */
 bool node_op_maybe_executed(struct pool_node *n, const struct node_object *o);
 void node_ops_send(struct pool_node *n);
-void node_ops_batched(uv_timer_t *h);
 /* Have all changes of rules been sent? Then the master receives them before any
  * message sent from now on. */
 bool node_ops_rules_sent(struct pool_node *n);

@@ -97,6 +97,8 @@ static bool is_transient(int err)
 	return err == -ENOMEM || err == -EMFILE || err == -ENFILE;
 }
 
+static void on_soon(uv_timer_t *h);
+
 /* First retries each NODE_RETRY_MS, because the kernel drops its reference just
  * after RELEASE; later at each tick, because it is probably a mapping. */
 static void seal_later(struct pool_node *n, struct node_writer *w)
@@ -104,7 +106,7 @@ static void seal_later(struct pool_node *n, struct node_writer *w)
 	node_writer_to(n, w, WRITER_RETRYING);
 	pool_count(&n->c.seal_retries);
 	if (w->tries++ < NODE_RETRY_FAST)
-		uv_timer_start(&n->soon, node_soon, NODE_RETRY_MS, 0);
+		uv_timer_start(&n->soon, on_soon, NODE_RETRY_MS, 0);
 }
 
 static void sealed(struct pool_seal *ps, int status)
@@ -408,7 +410,7 @@ bool node_seals_due(const struct pool_node *n)
 	return false;
 }
 
-void node_soon(uv_timer_t *h)
+static void on_soon(uv_timer_t *h)
 {
 	try_candidates(h->data, true);
 }

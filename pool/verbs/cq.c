@@ -331,8 +331,3 @@ void verbs_cq_close(struct verbs_cq *cq, void (*closed)(void *arg), void *arg)
 	pthread_mutex_unlock(&cq->port->lock);
 	close_handles(cq);
 }
-
-struct verbs_port *verbs_cq_port(const struct verbs_cq *cq)
-{
-	return cq->port;
-}

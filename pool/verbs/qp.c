@@ -490,11 +490,6 @@ void verbs_qp_inject_error(struct verbs_qp *qp)
 		(void)verbs_qp_error(qp);
 }
 
-bool verbs_qp_usable(const struct verbs_qp *qp)
-{
-	return qp->state == VERBS_QP_READY;
-}
-
 int verbs_qp_post(struct verbs_qp *qp, struct verbs_work *w)
 {
 	if (qp->state != VERBS_QP_READY)

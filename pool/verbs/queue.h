@@ -53,7 +53,6 @@ int verbs_cq_open(struct verbs_port *port, uv_loop_t *loop, unsigned int qps,
 /* All its queue pairs must be closed. Calls closed(arg) when nothing is left on
  * the loop and cq is freed. */
 void verbs_cq_close(struct verbs_cq *cq, void (*closed)(void *arg), void *arg);
-struct verbs_port *verbs_cq_port(const struct verbs_cq *cq);
 /* Takes completions without waiting for the descriptor; callbacks run inside.
  * For busy-polling (pool_busy_look_for). Must not be called from a callback. */
 void verbs_cq_poll(struct verbs_cq *cq);
@@ -138,7 +137,6 @@ void verbs_qp_connected(struct verbs_qp *qp);
 /* Posts w, or queues it while the device's send queue is full. 0, or -ENOTCONN
  * (not connected, broken or closed), and then done is not called. */
 int verbs_qp_post(struct verbs_qp *qp, struct verbs_work *w);
-bool verbs_qp_usable(const struct verbs_qp *qp);
 /* Is work in flight? *ret_completed: work requests completed since the queue
  * pair was opened. If that does not change while true is returned, the work is
  * stalled. */

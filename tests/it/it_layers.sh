@@ -33,5 +33,8 @@ for header in node_priv.h fetch.h; do # the second includes the first
 	refuses "fs/open.c includes pool/node/$header: it is pool/node's own" \
 		layers 's|^    private = .*|    included["fs/open.c"].add("pool/node/'"$header"'")\n&|'
 done
+refuses 'only this file uses pool_clock_set, or only tests' layers.list '/^test pool_clock_set/d'
+refuses 'test pool_now_ms: is listed, but the product uses it' layers.list \
+	'$a test pool_now_ms: planted'
 refuses 'nothing was looked at' layers 's|^    found = calls.*|    found = {}|'
 pass

@@ -28,6 +28,7 @@
 #include "pool/verbs/device.h"
 #include "pool/verbs/queue.h"
 #include "pool/verbs/region.h"
+#include "pool/verbs/verbs_priv.h"
 
 #define PIECE VERBS_MESSAGE_MAX
 #define PIECES 16u
@@ -359,7 +360,7 @@ static void cut(void)
 	while (!a.broken) {
 		ndone = 0;
 		for (unsigned int i = 0; i < PIECES && !a.broken; i++) {
-			if (!verbs_qp_usable(a.qp))
+			if (a.qp->state != VERBS_QP_READY)
 				break;
 			post((int)i, VERBS_WRITE, (uint64_t)i * PIECE, PIECE);
 			until(&ndone, (int)i + 1);

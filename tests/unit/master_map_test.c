@@ -11,6 +11,7 @@
 
 #include "master/account.h"
 #include "master/members.h"
+#include "tests/unit/master_tomb.h"
 
 static const struct master_attrs attrs = { .mode = 0644, .uid = 7, .gid = 8 };
 
@@ -107,11 +108,11 @@ static void a_tombstone_holds_until_the_name_is_back(void **state)
 	struct master_map *m = *state;
 
 	master_map_remove_file(m, put(m, "k"), 9, 1);
-	assert_int_equal(9, master_map_tomb_gen(m, "k", 1));
+	assert_int_equal(9, tomb_gen(m, "k", 1));
 	assert_int_equal(1, m->ntombs);
 	assert_int_equal(0, m->nfiles);
 	put(m, "k");
-	assert_int_equal(0, master_map_tomb_gen(m, "k", 1));
+	assert_int_equal(0, tomb_gen(m, "k", 1));
 	assert_int_equal(0, m->ntombs);
 }
 
@@ -120,7 +121,7 @@ static void a_name_that_merely_left_may_come_back(void **state)
 	struct master_map *m = *state;
 
 	master_map_remove_file(m, put(m, "k"), 0, 1);
-	assert_int_equal(0, master_map_tomb_gen(m, "k", 1));
+	assert_int_equal(0, tomb_gen(m, "k", 1));
 	assert_int_equal(1, m->nghosts);
 }
 
@@ -147,7 +148,7 @@ static void a_tombstone_outlives_a_directory_of_the_name(void **state)
 		assert_int_equal(9, master_map_grave_below(m, "k", 1)->gen);
 		master_map_check(m);
 		assert_int_equal(0, master_map_remove_dir(m, d, 2));
-		assert_int_equal(9, master_map_tomb_gen(m, "k", 1));
+		assert_int_equal(9, tomb_gen(m, "k", 1));
 		assert_int_equal(1, m->ntombs);
 		assert_true(master_map_grave(m, "k", 1)->is_dir);
 		master_map_check(m);
@@ -168,7 +169,7 @@ static void what_was_evicted_may_have_become_a_directory(void **state)
 	assert_int_equal(0, m->ntombs);
 	master_map_check(m);
 	assert_int_equal(0, master_map_remove_dir(m, d, 2));
-	assert_int_equal(4, master_map_tomb_gen(m, "k", 1));
+	assert_int_equal(4, tomb_gen(m, "k", 1));
 	assert_int_equal(5, master_map_grave(m, "k", 1)->last_gen);
 	put_dir(m, "k"); /* freed with the map */
 }
@@ -187,14 +188,14 @@ static void what_is_buried_again_is_sent_again_only_if_it_changes(
 						  1));
 	seq = m->feed.seq;
 	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 7, 5, 2));
-	assert_int_equal(5, master_map_tomb_gen(m, "d/k", 3));
+	assert_int_equal(5, tomb_gen(m, "d/k", 3));
 	assert_int_equal(1, m->nghosts); /* d's */
 	assert_int_equal(1, m->ntombs);
 	assert_int_equal(seq, m->feed.seq);
 	g = master_map_grave(m, "d/k", 3);
 	assert_true(g->item.seq < master_map_grave(m, "d", 1)->item.seq);
 	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 7, 6, 3));
-	assert_int_equal(6, master_map_tomb_gen(m, "d/k", 3));
+	assert_int_equal(6, tomb_gen(m, "d/k", 3));
 	assert_int_equal(seq + 1, g->item.seq);
 	assert_int_equal(1, m->ntombs);
 }
@@ -240,7 +241,7 @@ static void older_generations_stay_dead_when_the_newer_one_leaves(void **state)
 	master_map_remove_file(m, put(m, "k"), 3, 1);
 	f = put(m, "k"); /* generation 5, over a tombstone */
 	master_map_remove_file(m, f, 0, 1);
-	assert_int_equal(4, master_map_tomb_gen(m, "k", 1));
+	assert_int_equal(4, tomb_gen(m, "k", 1));
 }
 
 static void tombstones_are_bounded_and_the_oldest_go_first(void **state)
@@ -253,8 +254,8 @@ static void tombstones_are_bounded_and_the_oldest_go_first(void **state)
 						    100u + (unsigned)name[0]));
 	assert_int_equal(2, master_map_forget(m, 0, 100));
 	assert_int_equal(4, m->ntombs);
-	assert_int_equal(0, master_map_tomb_gen(m, "b", 1));
-	assert_int_equal(9, master_map_tomb_gen(m, "c", 1));
+	assert_int_equal(0, tomb_gen(m, "b", 1));
+	assert_int_equal(9, tomb_gen(m, "c", 1));
 	assert_int_equal(100 + 'b', lost_wall(m, 7));
 	assert_int_equal(2, m->feed.forgotten);
 	/* By time. */
@@ -277,9 +278,9 @@ static void the_owner_with_the_most_tombstones_loses_his_own(void **state)
 	add_tombs(m, "a", 1000, 1);
 	add_tombs(m, "bcdefghi", 1001, 2);
 	assert_int_equal(5, master_map_forget(m, 0, 100));
-	assert_int_equal(9, master_map_tomb_gen(m, "a", 1));
-	assert_int_equal(0, master_map_tomb_gen(m, "f", 1));
-	assert_int_equal(9, master_map_tomb_gen(m, "g", 1));
+	assert_int_equal(9, tomb_gen(m, "a", 1));
+	assert_int_equal(0, tomb_gen(m, "f", 1));
+	assert_int_equal(9, tomb_gen(m, "g", 1));
 	assert_int_equal(0, lost_wall(m, 1000));
 	assert_int_equal(6, lost_wall(m, 1001));
 	assert_int_equal(0, lost_wall(m, 1002));
@@ -535,7 +536,7 @@ static void a_tombstone_without_owner_counts_for_all(void **state)
 static bool is_dead(struct master_map *m, const char *path, uint32_t uid,
 		    uint64_t gen)
 {
-	return master_map_tomb_gen(m, path, strlen(path)) >= gen ||
+	return tomb_gen(m, path, strlen(path)) >= gen ||
 	       master_map_former_dead(m, path, strlen(path), uid, gen);
 }
 
@@ -675,7 +676,7 @@ static void graves_are_bounded_by_their_bytes_too(void **state)
 	assert_int_equal(1, master_map_forget(m, 0, 1));
 	assert_int_equal(2, master_map_forget(m, 0, 100));
 	assert_int_equal(1, m->ntombs);
-	assert_int_equal(9, master_map_tomb_gen(m, path, len));
+	assert_int_equal(9, tomb_gen(m, path, len));
 	assert_int_equal(sizeof(struct master_grave) + len, m->tomb_bytes);
 	assert_int_equal(3, m->nforgotten);
 	/* Creating the name again frees its tombstone's bytes. */

@@ -6,6 +6,7 @@
 #define NNODES 4
 #include "master/impl.h"
 #include "master_fake_pool.h"
+#include "master_tomb.h"
 
 static void dial(struct fake_node *n)
 {
@@ -1662,7 +1663,7 @@ static void what_had_another_owner_stays_deleted(void **state)
 						     "remade" }[i]));
 	delete_many(&node[1], 8, 0, 20);
 	forget_all_but(8);
-	assert_int_equal(0, master_map_tomb_gen(&master->map, "given", 5));
+	assert_int_equal(0, tomb_gen(&master->map, "given", 5));
 	dial(&node[0]);
 	fake_uid = 7;
 	fake_inventory(&node[0], "given", given, false);

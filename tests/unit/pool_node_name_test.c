@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "tests/unit/master_tomb.h"
 #include "tests/unit/pool_node_fixture.h"
 
 /* ---- renaming ---- */
@@ -235,7 +236,7 @@ static void the_owner_of_an_unpublished_file_is_sent(
 	publish(f, 0, "k", 1000, 1); /* a generation is seen */
 	put(f, 0, "l", 1000, 1);
 	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "l")));
-	run_until(f, master_map_tomb_gen(map, "l", 1));
+	run_until(f, tomb_gen(map, "l", 1));
 	assert_int_equal(1000, master_map_grave(map, "l", 1)->uid);
 }
 
