@@ -17,9 +17,7 @@
 
 #include "daemon/admin.h"
 #include "daemon/daemonize.h"
-#include "daemon/drain_page.h"
 #include "daemon/etcd_options.h"
-#include "daemon/fault_page.h"
 #include "daemon/master_pages.h"
 #include "daemon/options.h"
 #include "daemon/privileges.h"
@@ -293,25 +291,7 @@ static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
 static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/status", .fn = status_page },
 	{ .path = "/api/nodes", .fn = nodes_page },
-	{ .path = "/api/objects",
-	  .fn = objects_page,
-	  .params = DAEMON_OBJECTS_PARAMS,
-	  .names = true },
-	{ .path = "/api/directories", .fn = directories_page, .names = true },
-	{ .path = "/api/events",
-	  .fn = events_page,
-	  .params = DAEMON_EVENTS_PARAMS },
-	{ .path = "/api/faults",
-	  .fn = daemon_faults_get,
-	  .admin = true,
-	  .post = daemon_faults_post,
-	  .post_params = DAEMON_FAULTS_POST_PARAMS },
-	{ .path = "/api/drain",
-	  .fn = drain_page,
-	  .params = DAEMON_DRAIN_PARAMS,
-	  .post = drain_post,
-	  .post_params = DAEMON_DRAIN_POST_PARAMS,
-	  .post_insecure = true },
+	DAEMON_PAGES_COMMON,
 	{ .path = NULL },
 };
 

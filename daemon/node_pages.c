@@ -1,8 +1,6 @@
 /* The admin pages of kvpoold. */
 #include <string.h>
 
-#include "daemon/drain_page.h"
-#include "daemon/fault_page.h"
 #include "daemon/master_pages.h"
 #include "daemon/node_program.h"
 #include "daemon/privileges.h"
@@ -159,24 +157,6 @@ const struct daemon_admin_page daemon_node_pages[] = {
 	{ .path = "/api/nodes", .fn = nodes_page },
 	{ .path = "/api/devices", .fn = devices_page },
 	{ .path = "/api/evicted", .fn = evicted_page, .names = true },
-	{ .path = "/api/objects",
-	  .fn = objects_page,
-	  .params = DAEMON_OBJECTS_PARAMS,
-	  .names = true },
-	{ .path = "/api/directories", .fn = directories_page, .names = true },
-	{ .path = "/api/events",
-	  .fn = events_page,
-	  .params = DAEMON_EVENTS_PARAMS },
-	{ .path = "/api/faults",
-	  .fn = daemon_faults_get,
-	  .admin = true,
-	  .post = daemon_faults_post,
-	  .post_params = DAEMON_FAULTS_POST_PARAMS },
-	{ .path = "/api/drain",
-	  .fn = drain_page,
-	  .params = DAEMON_DRAIN_PARAMS,
-	  .post = drain_post,
-	  .post_params = DAEMON_DRAIN_POST_PARAMS,
-	  .post_insecure = true },
+	DAEMON_PAGES_COMMON,
 	{ .path = NULL },
 };

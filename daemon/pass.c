@@ -6,25 +6,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "pool/base/attach.h"
+
 int daemon_pass(int sock, const void *data, size_t len, int fd)
 {
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int))];
-	} control = { .buf = { 0 } };
+	} control;
 	struct iovec iov = { (void *)(uintptr_t)data, len };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
-	struct cmsghdr *c;
 
-	if (fd >= 0) {
-		mh.msg_control = control.buf;
-		mh.msg_controllen = sizeof(control.buf);
-		c = CMSG_FIRSTHDR(&mh);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
+	if (fd >= 0)
+		pool_attach_fds(&mh, control.buf, &fd, 1);
 	return sendmsg(sock, &mh, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/notify.h"
+#include "pool/base/attach.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/conn/conn.h"
@@ -61,19 +62,10 @@ static int send_message(int fd, const struct message *m, const int *fds,
 	struct iovec iov = { (void *)(uintptr_t)m, sizeof(*m) };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 	struct pollfd pfd = { .fd = fd, .events = POLLOUT };
-	struct cmsghdr *c;
 	ssize_t r;
 
-	if (nfds > 0) {
-		mh.msg_control = control.buf;
-		mh.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		memset(&control, 0, mh.msg_controllen);
-		c = CMSG_FIRSTHDR(&mh);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
-	}
+	if (fds)
+		pool_attach_fds(&mh, control.buf, fds, nfds);
 	do
 		r = sendmsg(fd, &mh, MSG_NOSIGNAL);
 	while (r < 0 && (errno == EINTR ||

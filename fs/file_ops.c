@@ -13,6 +13,18 @@
 
 /* ---- CREATE ---- */
 
+int fs_new_file(struct fs *fs, struct node_dirent *dir, const char *name,
+		const struct node_attr *a, struct node_object **ret_o)
+{
+	int err;
+
+	fs_dir_changes(fs, dir);
+	err = pool_node_create(fs->node, dir, name, strlen(name), a, 0, ret_o);
+	if (!err)
+		pool_node_dir_touch(dir, pool_wall_ns());
+	return err;
+}
+
 void fs_uncreate(struct fs *fs, struct node_object *o)
 {
 	if (node_object_writers(o) == 0)
@@ -103,13 +115,11 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, fi->flags & O_EXCL ? EEXIST : ESTALE);
 		return;
 	}
-	fs_dir_changes(fs, dir);
-	err = pool_node_create(fs->node, dir, name, strlen(name), &a, 0, &o);
+	err = fs_new_file(fs, dir, name, &a, &o);
 	if (err) {
 		fuse_reply_err(req, -err);
 		return;
 	}
-	pool_node_dir_touch(dir, pool_wall_ns());
 	i = fs_inode_bind(fs, node_file_entry(node_object_name(o)));
 	if (!i) {
 		fs_uncreate(fs, o);

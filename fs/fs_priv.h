@@ -726,6 +726,9 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 	       const struct fuse_file_info *fi);
 
 /* file_ops.c */
+/* Creates the file of a CREATE or MKNOD in dir. 0 or -errno. */
+int fs_new_file(struct fs *fs, struct node_dirent *dir, const char *name,
+		const struct node_attr *a, struct node_object **ret_o);
 /* Removes the file that was just created, because the reply could not be made
  * or did not arrive. */
 void fs_uncreate(struct fs *fs, struct node_object *o);

@@ -497,9 +497,10 @@ static bool get_past(struct fs_inode *i, const Kvpool__HandoverInode *m)
 	return true;
 }
 
-static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
-		     struct pool_handover *h)
+static int get_inode(void *arg, struct pool_handover *h, const void *msg)
 {
+	const Kvpool__HandoverInode *m = msg;
+	struct fs *fs = arg;
 	const char *path = (const char *)m->path.data;
 	struct pool_entry *pe = m->path.len ?
 		pool_tree_lookup(fs->tree, path, m->path.len) : NULL;
@@ -637,9 +638,10 @@ static struct fs_fh *get_text(const Kvpool__HandoverOpen *m)
 	return &t->o;
 }
 
-static int get_open(struct fs *fs, const Kvpool__HandoverOpen *m,
-		    struct pool_handover *h)
+static int get_open(void *arg, struct pool_handover *h, const void *msg)
 {
+	const Kvpool__HandoverOpen *m = msg;
+	struct fs *fs = arg;
 	struct fs_fh *o = m->kind == FS_FH_FILE ? get_file(fs, m, h) :
 			    m->kind == FS_FH_DIR  ? get_dir(fs, m) :
 			    m->kind == FS_FH_TEXT ? get_text(m) : NULL;
@@ -657,33 +659,22 @@ static int get_open(struct fs *fs, const Kvpool__HandoverOpen *m,
 
 int fs_handover_read(struct fs *fs, struct pool_handover *h)
 {
-	ProtobufCMessage *msg;
 	int err = get_fs(fs, fs->taken);
 
 	kvpool__handover_fs__free_unpacked(fs->taken, NULL);
 	fs->taken = NULL;
-	while (!err) {
-		err = pool_handover_get(h, POOL_HANDOVER_INODE,
-					&kvpool__handover_inode__descriptor,
-					&msg);
-		if (err)
-			break;
-		err = get_inode(fs, (Kvpool__HandoverInode *)msg, h);
-		protobuf_c_message_free_unpacked(msg, NULL);
-	}
-	while (err == -ENOENT || !err) {
-		err = pool_handover_get(h, POOL_HANDOVER_OPEN,
-					&kvpool__handover_open__descriptor,
-					&msg);
-		if (err)
-			break;
-		err = get_open(fs, (Kvpool__HandoverOpen *)msg, h);
-		protobuf_c_message_free_unpacked(msg, NULL);
-	}
-	if (err == -ENOENT)
-		(void)pool_handover_get(h, POOL_HANDOVER_BY_ID, NULL, NULL);
+	if (!err)
+		err = pool_handover_each(h, POOL_HANDOVER_INODE,
+					 &kvpool__handover_inode__descriptor,
+					 get_inode, fs);
+	if (!err)
+		err = pool_handover_each(h, POOL_HANDOVER_OPEN,
+					 &kvpool__handover_open__descriptor,
+					 get_open, fs);
+	if (err)
+		return err;
+	(void)pool_handover_get(h, POOL_HANDOVER_BY_ID, NULL, NULL);
 	/* A record of an unknown type is from a newer version, and one that
 	 * must not be ignored: refuse. */
-	return err == -ENOENT ? pool_handover_get(h, POOL_HANDOVER_END, NULL,
-						  NULL) : err;
+	return pool_handover_get(h, POOL_HANDOVER_END, NULL, NULL);
 }

@@ -772,18 +772,26 @@ static void dir_touched(struct fs *fs, const struct pool_entry *e)
 		uv_timer_start(&fs->touch, touched_run, FS_TOUCH_MS, 0);
 }
 
+/* The name e is gone, or shows another file: its nodeid is unbound. false: it
+ * had none. */
+static bool unbind_name(struct fs *fs, struct pool_entry *e)
+{
+	struct fs_inode *i = pool_node_inode(e);
+
+	dir_touched(fs, e);
+	if (!i)
+		return false;
+	fs_notify_entry(fs, e);
+	fs_inode_unbind(fs, i);
+	return true;
+}
+
 static void on_changed(void *arg, struct node_entry *e)
 {
 	struct fs *fs = arg;
-	struct pool_entry *pe = node_file_entry(e);
-	struct fs_inode *i = pool_node_inode(pe);
 
-	dir_touched(fs, pe);
-	if (!i)
-		return;
-	fs_notify_entry(fs, pe);
-	fs_inode_unbind(fs, i);
-	fs_waiting_run(fs);
+	if (unbind_name(fs, node_file_entry(e)))
+		fs_waiting_run(fs);
 }
 
 static void on_published(void *arg, struct node_entry *e)
@@ -835,15 +843,7 @@ static void on_appeared(void *arg, struct pool_entry *e)
 
 static void on_dir_gone(void *arg, struct node_dirent *dir)
 {
-	struct fs *fs = arg;
-	struct pool_entry *pe = &node_dir_tree(dir)->e;
-	struct fs_inode *i = pool_node_inode(pe);
-
-	dir_touched(fs, pe);
-	if (!i)
-		return;
-	fs_notify_entry(fs, pe);
-	fs_inode_unbind(fs, i);
+	(void)unbind_name(arg, &node_dir_tree(dir)->e);
 }
 
 static void on_object_gone(void *arg, struct node_object *o)

@@ -312,13 +312,11 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		fuse_reply_err(req, EEXIST);
 		return;
 	}
-	fs_dir_changes(fs, dir);
-	err = pool_node_create(fs->node, dir, name, strlen(name), &a, 0, &o);
+	err = fs_new_file(fs, dir, name, &a, &o);
 	if (err) {
 		fuse_reply_err(req, -err);
 		return;
 	}
-	pool_node_dir_touch(dir, pool_wall_ns());
 	if (reply_new(req, fs, node_file_entry(node_object_name(o)))) {
 		fs_uncreate(fs, o);
 		return;

@@ -8,10 +8,10 @@
 
 #include "master/place.h"
 #include "pool/base/clock.h"
+#include "pool/base/pages.h"
 
 #define SENT_REPORT_MS 10000 /* between two changes for sent_bytes */
 #define FIGURES_PER_MS 1000 /* bound of figures sent: nodes times mounts */
-#define FILE_PAGE 4096u /* what a file uses is a multiple of it */
 
 void master_members_init(struct master_members *ms)
 {
@@ -322,7 +322,7 @@ void master_members_sweep_begin(struct master_members *ms)
 
 void master_member_keeps(struct master_member *mb, uint64_t bytes)
 {
-	mb->kept_seen += (bytes + FILE_PAGE - 1) / FILE_PAGE * FILE_PAGE;
+	mb->kept_seen += pool_whole_pages(bytes);
 }
 
 void master_members_sweep_end(struct master_members *ms)

@@ -179,6 +179,26 @@ int pool_handover_get(struct pool_handover *h, enum pool_handover_type type,
 	return 0;
 }
 
+int pool_handover_each(struct pool_handover *h, enum pool_handover_type type,
+		       const ProtobufCMessageDescriptor *d,
+		       int (*get)(void *arg, struct pool_handover *h,
+				  const void *msg),
+		       void *arg)
+{
+	ProtobufCMessage *msg;
+	int err;
+
+	for (;;) {
+		err = pool_handover_get(h, type, d, &msg);
+		if (err)
+			return err == -ENOENT ? 0 : err;
+		err = get(arg, h, msg);
+		protobuf_c_message_free_unpacked(msg, NULL);
+		if (err)
+			return err;
+	}
+}
+
 int pool_handover_take_fd(struct pool_handover *h, unsigned int index)
 {
 	int fd;

@@ -89,6 +89,15 @@ int pool_handover_open(struct pool_handover *h);
 int pool_handover_get(struct pool_handover *h, enum pool_handover_type type,
 		      const ProtobufCMessageDescriptor *d,
 		      ProtobufCMessage **ret_msg);
+/*
+ * Calls get(arg, h, message) for each next record of this type. 0, or -errno of
+ * pool_handover_get or of get, which ends it.
+ */
+int pool_handover_each(struct pool_handover *h, enum pool_handover_type type,
+		       const ProtobufCMessageDescriptor *d,
+		       int (*get)(void *arg, struct pool_handover *h,
+				  const void *msg),
+		       void *arg);
 /* Move a descriptor to the caller: >= 0, or -EBADF. */
 int pool_handover_take_fd(struct pool_handover *h, unsigned int index);
 

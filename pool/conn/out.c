@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "pool/base/attach.h"
 #include "pool/base/map.h"
 #include "pool/conn/conn_priv.h"
 #include "pool/conn/unpack.h"
@@ -273,24 +274,15 @@ static ssize_t write_iov(struct pool_conn *c, struct iovec *iov, int n,
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
+	} control;
 	struct msghdr m = { .msg_iov = iov, .msg_iovlen = (size_t)n };
 	int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0);
 	ssize_t r;
 
 	if (c->stream)
 		return conn_secure_write(c, iov, n);
-	if (ride_fd >= 0) {
-		struct cmsghdr *h;
-
-		m.msg_control = control.buf;
-		m.msg_controllen = sizeof(control.buf);
-		h = CMSG_FIRSTHDR(&m);
-		h->cmsg_level = SOL_SOCKET;
-		h->cmsg_type = SCM_RIGHTS;
-		h->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(h), &ride_fd, sizeof(int));
-	}
+	if (ride_fd >= 0)
+		pool_attach_fds(&m, control.buf, &ride_fd, 1);
 	do
 		r = sendmsg(c->fd, &m, flags);
 	while (r < 0 && errno == EINTR);

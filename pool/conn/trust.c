@@ -390,7 +390,10 @@ static bool is_unix(int fd)
 	       domain == AF_UNIX;
 }
 
-int pool_trust_peer(const struct pool_trust *t, int fd, uid_t *ret_uid)
+/* The owner of the other end, or (listener) of the socket that listens at its
+ * address. Errors as pool_trust_peer. */
+static int check(const struct pool_trust *t, int fd, bool listener,
+		 uid_t *ret_uid)
 {
 	struct end ours, theirs;
 	struct owner o;
@@ -401,28 +404,22 @@ int pool_trust_peer(const struct pool_trust *t, int fd, uid_t *ret_uid)
 	err = both_ends(fd, &ours, &theirs);
 	if (err)
 		return err > 0 ? 0 : err;
-	err = find_owner(&theirs, &ours, &o);
+	err = find_owner(&theirs, listener ? NULL : &ours, &o);
 	if (err)
 		return err == -ENOENT ? -EAGAIN : err;
 	return judge(t, &o, ret_uid);
 }
 
+int pool_trust_peer(const struct pool_trust *t, int fd, uid_t *ret_uid)
+{
+	return check(t, fd, false, ret_uid);
+}
+
 int pool_trust_listener(const struct pool_trust *t, int fd, uid_t *ret_uid)
 {
-	struct end ours, theirs;
-	struct owner o;
-	int err;
+	int err = check(t, fd, true, ret_uid);
 
-	if (is_unix(fd))
-		return unix_peer(t, fd, ret_uid);
-	err = both_ends(fd, &ours, &theirs);
-	if (!err)
-		err = find_owner(&theirs, NULL, &o);
-	if (!err)
-		err = judge(t, &o, ret_uid);
-	if (err == -EAGAIN || err == -ENOENT)
-		return -ECONNRESET;
-	return err > 0 ? 0 : err;
+	return err == -EAGAIN ? -ECONNRESET : err;
 }
 
 int pool_trust_metrics(struct pool_trust *t, struct pool_metrics *metrics)

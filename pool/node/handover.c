@@ -522,12 +522,15 @@ static int get_entry(struct pool_node *n, struct node_entry *e,
 	return get_files(n, e, m);
 }
 
-static int get_name(struct pool_node *n, const Kvpool__HandoverName *m)
+static int get_name(void *arg, struct pool_handover *h, const void *msg)
 {
+	const Kvpool__HandoverName *m = msg;
+	struct pool_node *n = arg;
 	struct pool_entry *pe = &n->tree.root->e;
 	uint64_t next = n->tree.next_cookie;
 	int err = 0;
 
+	(void)h;
 	if (!m->meta)
 		return -EBADMSG;
 	if (m->meta->path.len > 0)
@@ -547,39 +550,10 @@ static int get_name(struct pool_node *n, const Kvpool__HandoverName *m)
 			    get_entry(n, node_file(pe), m);
 }
 
-static int get_names(struct pool_node *n, struct pool_handover *h)
+static int get_ops(void *arg, struct pool_handover *h, const void *msg)
 {
-	ProtobufCMessage *msg;
-	int err;
-
-	for (;;) {
-		err = pool_handover_get(h, POOL_HANDOVER_NAME,
-					&kvpool__handover_name__descriptor,
-					&msg);
-		if (err)
-			return err == -ENOENT ? 0 : err;
-		err = get_name(n, (Kvpool__HandoverName *)msg);
-		protobuf_c_message_free_unpacked(msg, NULL);
-		if (err)
-			return err;
-	}
-}
-
-static int get_ops(struct pool_node *n, struct pool_handover *h)
-{
-	ProtobufCMessage *msg;
-	int err;
-
-	for (;;) {
-		err = pool_handover_get(h, POOL_HANDOVER_OPS,
-					&kvpool__ops__descriptor, &msg);
-		if (err)
-			return err == -ENOENT ? 0 : err;
-		err = node_ops_take_over(n, (Kvpool__Ops *)msg);
-		protobuf_c_message_free_unpacked(msg, NULL);
-		if (err)
-			return err;
-	}
+	(void)h;
+	return node_ops_take_over(arg, msg);
 }
 
 static int by_id(const void *a, const void *b)
@@ -600,13 +574,17 @@ int node_take_over(struct pool_node *n, struct pool_handover *h)
 		head = (Kvpool__HandoverNode *)msg;
 		err = get_node(n, head);
 		if (!err)
-			err = get_names(n, h);
+			err = pool_handover_each(
+				h, POOL_HANDOVER_NAME,
+				&kvpool__handover_name__descriptor, get_name,
+				n);
 		if (head->next_cookie > n->tree.next_cookie)
 			n->tree.next_cookie = head->next_cookie;
 		protobuf_c_message_free_unpacked(msg, NULL);
 	}
 	if (!err)
-		err = get_ops(n, h);
+		err = pool_handover_each(h, POOL_HANDOVER_OPS,
+					 &kvpool__ops__descriptor, get_ops, n);
 	if (err) {
 		pool_error("the state that the running daemon handed over "
 			   "cannot be used: %s",

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "pool/base/pages.h"
+
 /* ---- objects ---- */
 
 /* Is the edge in the drawing in node.h? */
@@ -66,15 +68,10 @@ void node_object_unuse(struct node_object *o)
 	o->users--;
 }
 
-static uint64_t whole_pages(uint64_t bytes)
-{
-	return (bytes + 4095) & ~(uint64_t)4095;
-}
-
 void node_object_uses(struct pool_node *n, struct node_object *o,
 		      uint64_t bytes)
 {
-	uint64_t pages = whole_pages(bytes);
+	uint64_t pages = pool_whole_pages(bytes);
 
 	if (n->store)
 		pool_store_use(n->store, (int64_t)(pages - o->uses));
@@ -212,7 +209,7 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 	len = node_entry_path(&e->e, path);
 	o->ev.key = XXH3_64bits(path, len > 0 ? (size_t)len : 0);
 	/* A borrowed object uses no bytes of this store. */
-	o->ev.size = o->lent_fd >= 0 ? 0 : whole_pages(o->size);
+	o->ev.size = o->lent_fd >= 0 ? 0 : pool_whole_pages(o->size);
 	pool_evict_insert(n->evict, &o->ev,
 			  o->counted ? POOL_EVICT_COUNTED : POOL_EVICT_CACHE);
 	node_judge(n, o);

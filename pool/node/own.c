@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "pool/base/pages.h"
+
 uint64_t pool_node_size_max(struct pool_node *n)
 {
 	return pool_store_size(n->store);
@@ -172,8 +174,8 @@ int pool_node_object_size(struct pool_node *n, struct node_object *o,
 			     mtime_ns > o->w->attr.mtime_ns)
 		o->w->attr.mtime_ns = o->w->stamp_ns = mtime_ns;
 	/* Reserved blocks beyond the size are not shown. */
-	if ((*ret_size + 4095) / 4096 * 8 < *ret_blocks)
-		*ret_blocks = (*ret_size + 4095) / 4096 * 8;
+	if (pool_whole_pages(*ret_size) / 512 < *ret_blocks)
+		*ret_blocks = pool_whole_pages(*ret_size) / 512;
 	o->w->touched_ms = pool_now_ms();
 	return 0;
 }

@@ -101,7 +101,7 @@ static uint64_t headroom_least(uint64_t size)
 		room = GIB;
 	if (room < 16 * MIB)
 		room = 16 * MIB;
-	return room / STORE_PAGE * STORE_PAGE;
+	return room / POOL_PAGE * POOL_PAGE;
 }
 
 /* More than the minimum, so that a small store can absorb a large file. */
@@ -111,7 +111,7 @@ uint64_t store_headroom(uint64_t size)
 
 	if (room > 64 * MIB)
 		room = 64 * MIB;
-	return room > least ? room / STORE_PAGE * STORE_PAGE : least;
+	return room > least ? room / POOL_PAGE * POOL_PAGE : least;
 }
 
 /* Do size and headroom fit? May reduce s->headroom, down to the minimum. */
@@ -120,7 +120,7 @@ static bool fits_into(struct pool_store *s, uint64_t bytes)
 	uint64_t left = bytes > s->size ? bytes - s->size : 0;
 
 	if (left < s->headroom && left >= headroom_least(s->size))
-		s->headroom = left / STORE_PAGE * STORE_PAGE;
+		s->headroom = left / POOL_PAGE * POOL_PAGE;
 	return s->headroom <= left;
 }
 

@@ -198,7 +198,7 @@ static bool unlink_by_worker(struct pool_store *s, uint64_t id, uint64_t size)
 	if (u->burst++ < STORE_UNLINKS_INLINE)
 		return false;
 	store_sample(s);
-	size = (size + STORE_PAGE - 1) / STORE_PAGE * STORE_PAGE;
+	size = pool_whole_pages(size);
 	pthread_mutex_lock(&u->lock);
 	taken = u->n < STORE_UNLINKS_MAX;
 	if (taken) {

@@ -41,11 +41,6 @@ struct fill {
 	int fds[STORE_FILL_FILES]; /* owns the first `got` */
 };
 
-static uint64_t whole_pages(uint64_t size)
-{
-	return (size + STORE_PAGE - 1) / STORE_PAGE * STORE_PAGE;
-}
-
 /* ---- classes ---- */
 
 static struct store_class *class_find(struct pool_store *s, uint64_t size)
@@ -355,7 +350,7 @@ void pool_store_announce(struct pool_store *s, uint64_t size)
 
 	if (size == 0 || size > s->size / 16 || s->closing)
 		return;
-	size = whole_pages(size);
+	size = pool_whole_pages(size);
 	c = class_find(s, size);
 	if (c == NULL) {
 		c = class_make(s, size);
@@ -393,7 +388,7 @@ int store_ready_take(struct pool_store *s, uint64_t size,
 	struct store_class *exact, *c;
 	struct store_ready_file *f;
 
-	size = whole_pages(size);
+	size = pool_whole_pages(size);
 	exact = class_find(s, size);
 	if (exact != NULL)
 		exact->used_ms = pool_now_ms();
@@ -421,7 +416,7 @@ int pool_store_make(struct pool_store *s, uint64_t size,
 	uint64_t id;
 	int rc;
 
-	size = whole_pages(size);
+	size = pool_whole_pages(size);
 	if (size > (s->huge ? POOL_MAKE_MAX : POOL_MAKE_SMALL_MAX))
 		return -EAGAIN;
 	/* When space is low, waiting claims may need what is left. */

@@ -15,7 +15,6 @@
  * the lease. */
 static int check(int fd, uint64_t size)
 {
-	uint64_t pages = (size + STORE_PAGE - 1) / STORE_PAGE;
 	struct stat st;
 	int err = pool_file_in_use(fd);
 
@@ -27,7 +26,7 @@ static int check(int fd, uint64_t size)
 		return -EBUSY;
 	return (uint64_t)st.st_size == size &&
 			       (uint64_t)st.st_blocks * 512 ==
-				       pages * STORE_PAGE ?
+				       pool_whole_pages(size) ?
 		       0 : -EAGAIN;
 }
 

@@ -115,10 +115,9 @@ static int trim(struct pool_store *s, uint64_t id, const struct stat *st,
 		bool holes)
 {
 	uint64_t size = (uint64_t)st->st_size;
-	uint64_t pages = (size + STORE_PAGE - 1) / STORE_PAGE;
 	int fd, rc;
 
-	if ((uint64_t)st->st_blocks * 512 <= pages * STORE_PAGE && !holes)
+	if ((uint64_t)st->st_blocks * 512 <= pool_whole_pages(size) && !holes)
 		return 0;
 	fd = pool_store_fd(s, id, O_RDWR);
 	if (fd < 0)
@@ -294,7 +293,7 @@ int store_allocate(int fd, uint64_t size)
  * directly and cannot be stopped in time. */
 int store_reserve(const struct pool_store *s, int fd, uint64_t size)
 {
-	uint64_t have, page = STORE_PAGE;
+	uint64_t have, page = POOL_PAGE;
 	struct stat st;
 
 	if (size == 0)

@@ -260,7 +260,7 @@ int pool_store_open(const struct pool_store_opts *opts,
 	s->memory_max = opts->memory_max;
 	s->plain = opts->plain;
 	s->owner_counts = opts->owner_counts && opts->plain;
-	s->object_min = opts->object_min > 0 ? opts->object_min : STORE_PAGE;
+	s->object_min = opts->object_min > 0 ? opts->object_min : POOL_PAGE;
 	pthread_mutex_init(&s->unlinks.lock, NULL);
 	s->dirfd = -1;
 	s->idfd = opts->lock_fd > 0 ? opts->lock_fd : -1;

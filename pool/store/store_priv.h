@@ -26,9 +26,9 @@
 #include <sys/statfs.h>
 
 #include "pool/base/list.h"
+#include "pool/base/pages.h"
 #include "pool/store/store.h"
 
-#define STORE_PAGE 4096u
 #define STORE_NAME_LEN 16 /* hex digits */
 /* File modes: not sealed; sealed with metadata in trusted.*; sealed with
  * metadata in user.*, which needs write permission to be replaced. */

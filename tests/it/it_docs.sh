@@ -40,7 +40,7 @@ same() { # WHAT LEFT RIGHT
 
 # kvpool(1) lists the admin pages; others may name them.
 echo "== every admin page is in kvpool(1), and no page names another"
-served=$(grep -rhoE '"/(api(/[a-z]+)?|healthz|readyz|metrics|app\.(css|js))"' daemon/*.c | tr -d '"' | sort -u)
+served=$(grep -rhoE '"/(api(/[a-z]+)?|healthz|readyz|metrics|app\.(css|js))"' daemon/*.[ch] | tr -d '"' | sort -u)
 paths() { grep -hoE '/(api(/[a-z]+)?|healthz|readyz|metrics|app\.(css|js))\b' "$@" | sort -u; }
 same "admin pages" "$served" "$(paths <(sed -n '/^\.Sh HTTP API/,/^\.Sh SEE/p' tools/kvpool.1))"
 other=$(comm -13 <(echo "$served") <(paths "${pages[@]}"))
