@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
+
+#include "pool/base/unix.h"
 
 #define BACKLOG 64
 
@@ -59,38 +60,20 @@ int admin_socket_path(const char *run_dir, const struct sockaddr *tcp,
 	return err ? err : format(run_dir, text, port, buf, cap);
 }
 
-static int listen_at(const struct sockaddr_un *un)
-{
-	int err, fd = socket(AF_UNIX,
-			     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	if (fd < 0)
-		return -errno;
-	/* Before bind, which copies the mode to the file: at no moment may
-	 * other users connect. */
-	if (fchmod(fd, 0600) || bind(fd, (const void *)un, sizeof(*un)) ||
-	    listen(fd, BACKLOG)) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	return fd;
-}
-
 int admin_socket_listen(const char *path)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	int n = snprintf(un.sun_path, sizeof(un.sun_path), "%s.%d", path,
+	char temporary[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	int n = snprintf(temporary, sizeof(temporary), "%s.%d", path,
 			 (int)getpid());
 	int fd, err;
 
-	if (n < 0 || (size_t)n >= sizeof(un.sun_path))
+	if (n < 0 || (size_t)n >= sizeof(temporary))
 		return -ENAMETOOLONG;
-	unlink(un.sun_path);
-	fd = listen_at(&un);
-	if (fd >= 0 && rename(un.sun_path, path)) {
+	unlink(temporary);
+	fd = pool_unix_listen(temporary, SOCK_STREAM | SOCK_NONBLOCK, BACKLOG);
+	if (fd >= 0 && rename(temporary, path)) {
 		err = -errno;
-		unlink(un.sun_path);
+		unlink(temporary);
 		close(fd);
 		return err;
 	}

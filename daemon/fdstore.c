@@ -6,13 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "daemon/notify.h"
 #include "daemon/pass.h"
+#include "pool/base/unix.h"
 
 #define FIRST_FD 3 /* SD_LISTEN_FDS_START */
 #define RETRY_MS 100
@@ -22,27 +21,10 @@ static int conn = -1; /* to `kvpool keep` */
 
 static int connect_once(const char *path)
 {
-	const struct timeval patience = { .tv_sec = ANSWER_S };
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	int fd;
+	int fd = pool_unix_connect(path, SOCK_SEQPACKET, ANSWER_S);
 
-	if (strlen(path) >= sizeof(un.sun_path))
-		return -ENAMETOOLONG;
-	strcpy(un.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return -errno;
-	/* (SO_SNDTIMEO also limits connect(2).) */
-	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience,
-		       sizeof(patience)) < 0 ||
-	    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
-		       sizeof(patience)) < 0 ||
-	    connect(fd, (struct sockaddr *)&un, sizeof(un)) < 0) {
-		int err = -errno;
-
-		close(fd);
-		return err;
-	}
+		return fd;
 	/* Otherwise a process of another user could get the mount. */
 	if (!daemon_peer_is_own(fd, NULL)) {
 		close(fd);

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "daemon/notify.h"
 #include "pool/base/attach.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
+#include "pool/base/unix.h"
 #include "pool/conn/conn.h"
 #include "pool/conn/wire.h"
 
@@ -357,24 +357,6 @@ void daemon_takeover_close(struct daemon_takeover *t)
 
 /* ---- the new daemon ---- */
 
-static int connect_to(const char *path)
-{
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	int fd, err;
-
-	if (strlen(path) >= sizeof(un.sun_path))
-		return -ENAMETOOLONG;
-	strcpy(un.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	if (connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0)
-		return fd;
-	err = -errno;
-	close(fd);
-	return err;
-}
-
 static int recv_fds(struct daemon_taken *t, unsigned int total)
 {
 	struct message m;
@@ -406,7 +388,7 @@ int daemon_takeover_ask(const char *dir, struct daemon_taken *t)
 
 	memset(t, 0, sizeof(*t));
 	snprintf(path, sizeof(path), "%s/%s", dir, DAEMON_TAKEOVER_SOCKET);
-	t->fd = connect_to(path);
+	t->fd = pool_unix_connect(path, SOCK_STREAM, 0);
 	if (t->fd < 0) {
 		pool_error("%s: no daemon to take over from (%s): is it "
 			   "running, with the same --name and --run-dir?",

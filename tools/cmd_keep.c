@@ -5,14 +5,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "daemon/fdstore.h"
 #include "daemon/pass.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
+#include "pool/base/unix.h"
 #include "pool/kvpool.h"
 #include "tools/cmd.h"
 
@@ -209,41 +208,18 @@ static void wait_for_events(void)
 		on_connection();
 }
 
-/* Removes the socket of a keeper that has ended, and nothing else. 0 or
- * -errno. */
-static int clear(const char *path, const struct sockaddr_un *un)
-{
-	struct stat st;
-	int fd, err;
-
-	if (lstat(path, &st) < 0)
-		return errno == ENOENT ? 0 : -errno;
-	if (!S_ISSOCK(st.st_mode))
-		return -EEXIST;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	err = connect(fd, (const struct sockaddr *)un, sizeof(*un)) < 0 ?
-		      -errno : 0;
-	close(fd);
-	if (err != -ECONNREFUSED)
-		return -EADDRINUSE;
-	return unlink(path) < 0 ? -errno : 0;
-}
-
 /* 0 or -errno, printed. */
 static int listen_at(const char *path)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	int err;
+	struct sockaddr_un un;
+	int err = pool_unix_address(path, &un);
 
-	if (strlen(path) >= sizeof(un.sun_path)) {
+	if (err) {
 		fprintf(stderr, "kvpool: keep: --socket %s: accepted: at most "
 				"%zu bytes\n", path, sizeof(un.sun_path) - 1);
-		return -ENAMETOOLONG;
+		return err;
 	}
-	strcpy(un.sun_path, path);
-	err = clear(path, &un);
+	err = pool_unix_clear(path, SOCK_SEQPACKET);
 	if (err) {
 		fprintf(stderr, "kvpool: keep: --socket %s: %s; accepted: a "
 				"path where there is nothing, or the socket of "
@@ -251,16 +227,12 @@ static int listen_at(const char *path)
 			strerror(-err));
 		return err;
 	}
-	(void)umask(0177);
-	keep.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (keep.listener < 0 ||
-	    bind(keep.listener, (struct sockaddr *)&un, sizeof(un)) ||
-	    listen(keep.listener, CLIENTS_MAX))
-		err = -errno;
-	if (err)
-		fprintf(stderr, "kvpool: keep: --socket %s: %s\n", path,
-			strerror(-err));
-	return err;
+	keep.listener = pool_unix_listen(path, SOCK_SEQPACKET, CLIENTS_MAX);
+	if (keep.listener >= 0)
+		return 0;
+	fprintf(stderr, "kvpool: keep: --socket %s: %s\n", path,
+		strerror(-keep.listener));
+	return keep.listener;
 }
 
 static void on_signal(int sig)

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "pool/base/log.h"
+#include "pool/base/unix.h"
 #include "pool/conn/conn_priv.h"
 
 #define CONNECT_TIMEOUT_MS 2000
@@ -698,7 +698,7 @@ int pool_conn_connect_unix(uv_loop_t *loop, const char *path,
 			   const struct pool_conn_opts *opts,
 			   struct pool_conn **ret_conn)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un;
 	struct pool_conn *c;
 	int err = conn_new(loop, opts, path, &c);
 
@@ -707,12 +707,9 @@ int pool_conn_connect_unix(uv_loop_t *loop, const char *path,
 	c->dialled = true;
 	connect_timer_start(c, opts);
 	*ret_conn = c;
-	if (strlen(path) >= sizeof(un.sun_path)) {
-		conn_fail(c, -ENAMETOOLONG);
-		return 0;
-	}
-	strcpy(un.sun_path, path);
-	err = connect_start(c, (struct sockaddr *)&un, sizeof(un));
+	err = pool_unix_address(path, &un);
+	if (!err)
+		err = connect_start(c, (struct sockaddr *)&un, sizeof(un));
 	if (err)
 		conn_fail(c, err);
 	return 0;

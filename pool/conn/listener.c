@@ -9,11 +9,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "pool/base/list.h"
 #include "pool/base/log.h"
+#include "pool/base/unix.h"
 #include "pool/conn/conn.h"
 #include "pool/conn/kvpool.pb-c.h"
 
@@ -322,53 +322,6 @@ int pool_listener_open(uv_loop_t *loop, const struct pool_hostport *at,
 
 /* ---- Unix ---- */
 
-/* Remove a socket file without a listener. 0: the path is free. */
-static int stale_remove(const struct sockaddr_un *un)
-{
-	struct stat st;
-	int fd, r;
-
-	if (lstat(un->sun_path, &st))
-		return errno == ENOENT ? 0 : -errno;
-	if (!S_ISSOCK(st.st_mode))
-		return -EEXIST;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	r = connect(fd, (const struct sockaddr *)un, sizeof(*un)) ? errno : 0;
-	close(fd);
-	if (r != ECONNREFUSED)
-		return -EADDRINUSE;
-	return unlink(un->sun_path) ? -errno : 0;
-}
-
-static int listen_unix(const char *path, int *ret_fd)
-{
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	int fd, err;
-
-	if (strlen(path) >= sizeof(un.sun_path))
-		return -ENAMETOOLONG;
-	strcpy(un.sun_path, path);
-	err = stale_remove(&un);
-	if (err)
-		return err;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	/* Before bind, which gives the file this mode (less the umask): other
-	 * users can never connect. */
-	if (fchmod(fd, 0600) ||
-	    bind(fd, (struct sockaddr *)&un, sizeof(un)) ||
-	    listen(fd, BACKLOG)) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	*ret_fd = fd;
-	return 0;
-}
-
 int pool_listener_fd(const struct pool_listener *l)
 {
 	return l->fd;
@@ -402,9 +355,13 @@ int pool_listener_open_unix(uv_loop_t *loop, const char *path,
 			    pool_accept_cb cb, void *arg,
 			    struct pool_listener **ret_listener)
 {
-	int fd = -1;
-	int err = listen_unix(path, &fd);
+	int fd = -1, err = pool_unix_clear(path, SOCK_STREAM);
 
+	if (!err) {
+		fd = pool_unix_listen(path, SOCK_STREAM | SOCK_NONBLOCK,
+				      BACKLOG);
+		err = fd < 0 ? fd : 0;
+	}
 	if (!err) {
 		err = pool_listener_from_fd(loop, fd, path, cb, arg,
 					    ret_listener);
