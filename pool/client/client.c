@@ -172,9 +172,9 @@ static int start_thread(struct kvpool *p)
 	return -err;
 }
 
-/* Waits until the state is not `not`, or until the timeout (0: none). Returns
+/* Waits until the state is not `old`, or until the timeout (0: none). Returns
  * the state. */
-static enum client_state wait_state(struct kvpool *p, enum client_state not,
+static enum client_state wait_state(struct kvpool *p, enum client_state old,
 				    uint64_t timeout_ms)
 {
 	enum client_state state;
@@ -189,7 +189,7 @@ static enum client_state wait_state(struct kvpool *p, enum client_state not,
 		end.tv_sec++;
 	}
 	pthread_mutex_lock(&p->mutex);
-	while (p->state == not && err == 0)
+	while (p->state == old && err == 0)
 		err = timeout_ms ? pthread_cond_timedwait(&p->changed,
 							  &p->mutex, &end) :
 				   pthread_cond_wait(&p->changed, &p->mutex);

@@ -53,7 +53,7 @@ for file in kvpoold kvpool-master kvpool mount.kvpool libkvpool.so; do
 done
 
 echo "== files of objects are mapped in one place"
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 # Others: what is kept for the next daemon, records of a take-over, and the master's
 # state.
 grep -rln --include='*.c' '\bmmap(' pool fs master daemon | sort | tr '\n' ' ' >"$tmp/maps"

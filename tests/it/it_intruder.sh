@@ -419,6 +419,7 @@ few_holds_files() {
 		wait_until 30 grep -qE 'held|refused' "$out.$i"
 		grep -qx held "$out.$i" || fail "a user's file: $(cat "$out.$i")"
 		sync "$a/held/$i"
+		# shellcheck disable=SC2183 # several words
 		[ "$(cat "$b/held/$i"/*)" = "$(cd "$b/held/$i" && printf %s%s \
 			$(for f in *; do echo "$f" "$f"; done))" ] ||
 			fail "published as something else"

@@ -2,7 +2,7 @@
 # The sources pass tests/lint, and it finds what is planted.
 # limit: 400
 . "$(dirname "$0")/../lib/lib.sh"
-need shellcheck cppcheck python3 pyflakes3 mypy
+need clang-format shellcheck cppcheck python3 pyflakes3 mypy
 
 top=$(realpath "$(dirname "$0")/../..")
 echo "== as it is"
@@ -21,6 +21,9 @@ finds() { # TEXT FILE: a line is appended to it
 }
 finds 'columns' pool/node/loop.c "/* $(printf 'x%.0s' {1..90}) */"
 finds '[ 	]$' fs/may.c 'int x; '
+finds 'if(x)' fs/may.c 'static int f(int x) { if(x) return 1; return 0; }'
+finds 'char\*p' fs/may.c 'static char* p;'
+finds 'SC2164' tests/it/it_users.sh 'cd /nowhere'
 finds 'SC' tests/it/it_users.sh 'if then'
 finds 'SyntaxError' tests/layers 'def ('
 finds 'undefined name' tools/python/kvpool/transfers.py 'nothing_of_that_name'

@@ -74,7 +74,7 @@ while read -r at by; do
 	who=$by
 	case " ${listen[*]} / ${admin[*]} / ${client_url#https://} ${peer_url#https://} " in
 	*" $at "*/*/*) kind=pool ;;
-	*/*" $at "*/*) kind=admin ;;
+	*/*" $at "*/*) kind='admin' ;;
 	*/*/*" $at "*) kind=etcd ;;
 	*) kind=unknown; [[ $by != *"pid=$library,"* ]] || kind=pool ;;
 	esac

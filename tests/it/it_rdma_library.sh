@@ -31,7 +31,8 @@ counted() { # SOURCE: of the last get, in the library's accounting
 get_by_rdma() {
 	n=$((n + 1))
 	rdma_put "ns/g$n" $SIZE
-	local before=$(rdma_count a sent_bytes_total)
+	local before
+	before=$(rdma_count a sent_bytes_total)
 	got "g$n" || return 1
 	[ "$(rdma_count a sent_bytes_total)" = $((before + SIZE)) ]
 }
@@ -60,7 +61,7 @@ counted tcp
 [ "$(rdma_count a sent_bytes_total)" = "$before" ]
 
 echo "== devices that are not there"
-for names in no_such0 ,; do
+for names in no_such0 ','; do
 	LIBRARY_RDMA=$names u exists k >/dev/null 2>"$tmp/said" &&
 		fail "it connects with $names"
 	grep -q 'rdma_device' "$tmp/said" || fail "$(cat "$tmp/said")"

@@ -81,7 +81,8 @@ rdma_put() { # KEY SIZE [NODE]: random bytes, written at a, as $tmp/KEY, too
 # third in a row fails the test.
 rdma_missed=0
 rdma_get() {
-	local tries=$(rdma_is_guest && echo 3 || echo 1)
+	local tries
+	tries=$(rdma_is_guest && echo 3 || echo 1)
 	until rdma_read "$@"; do
 		[ $((tries -= 1)) -gt 0 ] || fail "$1 is not there at ${2:-b}"
 		rdma_missed=$((rdma_missed + 1))
