@@ -66,7 +66,7 @@ void master_session_drop(struct master_session *s, const char *path, size_t len,
 	memcpy(item->path.data, path, len);
 	item->gen = gen;
 	item->reason = reason;
-	item->heard = s->nheld + 1;
+	item->helds = s->nheld + 1;
 	s->drops[s->ndrops++] = item;
 	s->drops_bytes += len + 16;
 	if (s->ndrops == POOL_BATCH_MAX || s->drops_bytes >= POOL_BATCH_BYTES)

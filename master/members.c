@@ -140,16 +140,16 @@ static void set_text(char *to, size_t cap, const char *from)
 static void set_evictable(struct master_member *mb)
 {
 	uint64_t kept = mb->is_mount ? 0 : mb->kept;
+	uint64_t reported = mb->reported_evictable;
 
-	mb->evictable = mb->told_evictable > kept ? mb->told_evictable - kept :
-						    0;
+	mb->evictable = reported > kept ? reported - kept : 0;
 }
 
 static void set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)
 {
 	mb->capacity = info->capacity;
 	mb->used = info->used;
-	mb->told_evictable = info->evictable;
+	mb->reported_evictable = info->evictable;
 	set_evictable(mb);
 	mb->objects = info->objects;
 	mb->sent_bytes = info->sent_bytes;
@@ -197,7 +197,7 @@ void master_member_figures(struct master_members *ms, struct master_member *mb,
 			   const Kvpool__NodeInfo *info)
 {
 	bool same = mb->capacity == info->capacity && mb->used == info->used &&
-		    mb->told_evictable == info->evictable &&
+		    mb->reported_evictable == info->evictable &&
 		    mb->objects == info->objects &&
 		    !report_sent(mb, info->sent_bytes);
 
@@ -255,7 +255,7 @@ int master_member_join(struct master_members *ms, struct master_member *mb,
 	mb->sweeping = false;
 	mb->phase = (uint8_t)((mb->phase + 1) % MASTER_PHASES);
 	mb->session = session;
-	mb->heard_ms = now_ms;
+	mb->received_ms = now_ms;
 	mb->gone = false;
 	mb->inventoried = false;
 	mb->drain.known = mb->drain.counting = false;

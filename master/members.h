@@ -115,14 +115,14 @@ struct master_member {
 			     its older phases */
 	bool sweeping;	  /* the current patrol removes these */
 	uint64_t capacity, used, evictable, objects;
-	/* `evictable` as the node told it. Only mounts know the rules of
-	 * directories, so a store without a mount tells too much. From that,
-	 * `kept` is subtracted: bytes of its copies that rules keep, as the
-	 * last patrol found. kept_seen: those that this patrol has found. */
-	uint64_t told_evictable, kept, kept_seen;
+	/* As the node reported it. Only mounts know the rules of directories,
+	 * so a store without a mount reports too much. From that, `kept` is
+	 * subtracted: bytes of its copies that rules keep, as the last patrol
+	 * found. kept_seen: those that this patrol has found. */
+	uint64_t reported_evictable, kept, kept_seen;
 	struct master_session *session; /* borrows; NULL: not connected */
 	uint8_t addr[POOL_ADDRESS_SIZE]; /* of its last join; 0: none yet */
-	uint64_t heard_ms;     /* last message received from it */
+	uint64_t received_ms;  /* last message received from it */
 	uint64_t away_ms;      /* when the connection was lost */
 	uint64_t left_wall_ns; /* since then it may have missed deletions; 0:
 				  it has not left */

@@ -26,7 +26,7 @@ void master_session_send(struct master_session *s, enum pool_msg type,
 		s->conn, (uint16_t)type, req, msg);
 	/* This is WELCOME: the node could not send heartbeats before it. */
 	if (!s->sent_ms && s->member)
-		s->member->heard_ms = pool_now_ms();
+		s->member->received_ms = pool_now_ms();
 	s->sent_ms = pool_now_ms();
 	if (err == -ENOBUFS)
 		master_count(s->m, MC_CUT_OFF);

@@ -141,10 +141,10 @@ static bool is_silent(const struct master_member *mb, uint64_t now_ms,
 {
 	/* A node sends nothing before WELCOME, which may be held back. */
 	if (!mb->session || !mb->session->sent_ms ||
-	    now_ms - mb->heard_ms <= limit_ms)
+	    now_ms - mb->received_ms <= limit_ms)
 		return false;
 	return pool_conn_silent_ms(mb->session->conn) > limit_ms ||
-	       now_ms - mb->heard_ms > MASTER_WHOLE_GRACE * limit_ms;
+	       now_ms - mb->received_ms > MASTER_WHOLE_GRACE * limit_ms;
 }
 
 /* Heartbeats of a node may queue behind its long inventory. If the master did
@@ -179,7 +179,7 @@ static void check_members(struct master *m, uint64_t now_ms)
 			master_count(m, MC_CUT_OFF);
 			master_session_end(s, "no heartbeat");
 			/* It has been silent for the whole grace already. */
-			mb->away_ms = mb->heard_ms;
+			mb->away_ms = mb->received_ms;
 		}
 		if (mb->session || mb->gone || mb->expected ||
 		    now_ms - mb->away_ms <= limit)
@@ -191,7 +191,7 @@ static void check_members(struct master *m, uint64_t now_ms)
 		master_event(&m->events, "gone",
 			     "%s: objects that only it held have left the pool",
 			     mb->name[0] ? mb->name : "?");
-		member_gone(m, mb, mb->heard_ms);
+		member_gone(m, mb, mb->received_ms);
 		master_patrol_start(m);
 		master_kick(m);
 	}

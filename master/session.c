@@ -337,7 +337,7 @@ static void dispatch(struct master_session *s, const struct pool_frame *f,
 	uint64_t now_ns = pool_now_ns();
 
 	if (s->member)
-		s->member->heard_ms = now_ns / 1000000;
+		s->member->received_ms = now_ns / 1000000;
 	switch (f->type) {
 	case POOL_MSG_JOIN:
 		return on_join(s, msg);

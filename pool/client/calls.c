@@ -232,7 +232,7 @@ static void get_at_once(struct client_window *w)
 {
 	struct kvpool *p = w->ns->pool;
 	struct client_direct d;
-	uint64_t vain = 0;
+	uint64_t retries = 0;
 
 	d.n = 0;
 	pthread_rwlock_rdlock(&p->lock);
@@ -247,8 +247,8 @@ static void get_at_once(struct client_window *w)
 	client_direct_run(w, &d);
 	/* The loop gets the objects that no holder has sent. */
 	for (size_t i = 0; i < w->n; i++)
-		vain += w->op[i].asked && !w->op[i].ended;
-	client_count(&p->stats, COUNT_RETRIES, vain);
+		retries += w->op[i].asked && !w->op[i].ended;
+	client_count(&p->stats, COUNT_RETRIES, retries);
 }
 
 static size_t finish(struct client_window *w, int64_t *ret)

@@ -533,7 +533,7 @@ static bool crossed(const struct pool_node *n, const struct node_object *o,
 {
 	return (it->reason == KVPOOL__DROP__REASON__EVICTED ||
 		it->reason == KVPOOL__DROP__REASON__SURPLUS) &&
-	       it->heard && n->helds_before + it->heard - 1 < o->held_number;
+	       it->helds && n->helds_before + it->helds - 1 < o->held_number;
 }
 
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)

@@ -33,8 +33,8 @@
 #define ANSWERS_MAX (64u << 10)
 #define SOON_S (14 * 86400) /* warn this long before expiry */
 #define CHAIN_MAX 4 /* certificates between the peer's and a CA */
-#define TOLD_MAX 64u	  /* refused certificates remembered; the oldest go */
-#define TOLD_MS 3600000u /* then the same refusal is logged again */
+#define SEEN_MAX 64u	  /* refused certificates remembered; the oldest go */
+#define SEEN_MS 3600000u /* then the same refusal is logged again */
 
 /* Why a peer was not accepted, in the order of refusal_labels. */
 enum refusal {
@@ -61,7 +61,7 @@ struct certs {
 struct pool_tls {
 	char *dir;
 	struct pool_tls_id self; /* of the first certificate read: constant */
-	pthread_mutex_t lock;	 /* protects certs, read and told */
+	pthread_mutex_t lock;	 /* protects certs, read and seen */
 	struct certs *certs;
 	struct timespec read[3]; /* mtime of the files */
 	enum { LOGGED_NOTHING, LOGGED_SOON, LOGGED_EXPIRED } logged;
@@ -69,8 +69,8 @@ struct pool_tls {
 	bool plain; /* bulk may be sent unencrypted */
 	struct {
 		uint64_t cert, until_ms;
-	} told[TOLD_MAX]; /* by pool_tls_is_news */
-	unsigned int next_told;
+	} seen[SEEN_MAX]; /* by pool_tls_is_news */
+	unsigned int next_seen;
 	struct pool_counter accepted, refused, failed, renewed, ended;
 	struct pool_counter refusals[REFUSALS]; /* together: refused */
 	struct pool_hist shakes;
@@ -468,14 +468,14 @@ bool pool_tls_is_news(struct pool_tls *t, const struct pool_tls_stream *s)
 	if (!s->shown)
 		return true;
 	pthread_mutex_lock(&t->lock);
-	for (i = 0; i < TOLD_MAX && t->told[i].cert != s->shown; i++)
+	for (i = 0; i < SEEN_MAX && t->seen[i].cert != s->shown; i++)
 		;
-	news = i == TOLD_MAX || now >= t->told[i].until_ms;
-	if (i == TOLD_MAX)
-		i = t->next_told++ % TOLD_MAX;
+	news = i == SEEN_MAX || now >= t->seen[i].until_ms;
+	if (i == SEEN_MAX)
+		i = t->next_seen++ % SEEN_MAX;
 	if (news) {
-		t->told[i].cert = s->shown;
-		t->told[i].until_ms = now + TOLD_MS;
+		t->seen[i].cert = s->shown;
+		t->seen[i].until_ms = now + SEEN_MS;
 	}
 	pthread_mutex_unlock(&t->lock);
 	return news;

@@ -39,14 +39,14 @@
 #include "tests/chaos/chaos.h"
 
 #define FINAL_S 40
-#define NEVER_MS 80000 /* an operation is many calls, and waits its turn */
-#define READS_MIN 200 /* fewer have shown nothing */
-#define OWED_MIN 20   /* as well, of names that had to be there */
+#define NEVER_MS 80000 /* an operation has many calls, and waits for others */
+#define READS_MIN 200 /* with fewer, a run proves nothing */
+#define OWED_MIN 20   /* the same, of names that had to exist */
 
 static struct chaos_worker workers[CHAOS_MOUNTS_MAX * CHAOS_THREADS_MAX];
 static unsigned int nworkers;
-static unsigned int owed; /* names, each time that all was whole */
-static _Atomic bool over; /* nothing is left to be watched */
+static unsigned int owed; /* names that had to exist, of all "whole" */
+static _Atomic bool over; /* the watcher may end */
 
 static void *work(void *arg)
 {
@@ -279,7 +279,8 @@ static int run(void)
 	pthread_t watcher;
 	char line[128];
 
-	/* Who looks at all is not kept waiting by ever new operations. */
+	/* Otherwise new operations could delay the checks of all names without
+	 * end. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(
 		&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);

@@ -42,7 +42,7 @@ struct chaos_dir {
 #define CHAOS_DIRS 3
 extern const struct chaos_dir chaos_dirs[]; /* name NULL: the end */
 
-/* ---- mounts, and what is being done to them ---- */
+/* ---- mounts and their faults ---- */
 
 enum chaos_mount_state {
 	CHAOS_UP,

@@ -4,7 +4,7 @@
 
 static struct {
 	pthread_mutex_t lock;
-	uint64_t seen_ms, run_ms; /* by the clock, and less the stills */
+	uint64_t seen_ms, run_ms; /* the clock; the same without stalls */
 	uint64_t still_ms;
 	_Atomic uint32_t stills;
 } times = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -56,10 +56,10 @@ uint32_t chaos_stills(uint64_t *ret_ms)
 
 struct chaos_mark chaos_mark_take(const struct chaos_mount *m)
 {
-	/* changes first: a change between the two is then seen as one. */
+	/* `changes` is read first, so that a change meanwhile is noticed. */
 	struct chaos_mark mark = { .mount = m };
 
-	(void)chaos_now_ms(); /* has it just stood still? */
+	(void)chaos_now_ms(); /* notices a stall that has just ended */
 	mark.changes = m->changes;
 	mark.stills = times.stills;
 	mark.deaths = m->deaths;

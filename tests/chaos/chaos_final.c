@@ -55,7 +55,7 @@ static bool listed(struct chaos_key *key, int mount)
 	return found;
 }
 
-/* 0 copies: it is not there. */
+/* 0 copies: the key does not exist. */
 static unsigned int copies(struct chaos_key *key, int mount)
 {
 	char path[CHAOS_PATH], text[16] = "";
@@ -66,8 +66,8 @@ static unsigned int copies(struct chaos_key *key, int mount)
 	return (unsigned int)atoi(text);
 }
 
-/* What is not yet right with the key, into why; false: nothing, and *ret_id is
- * what all mounts show. */
+/* True: something is not right with the key yet; `why` describes it. False:
+ * *ret_id is the content that all mounts show. */
 static bool wrong(struct chaos_key *key, uint64_t *ret_id, char *why,
 		  size_t cap)
 {
@@ -104,7 +104,7 @@ static bool wrong(struct chaos_key *key, uint64_t *ret_id, char *why,
 	return false;
 }
 
-/* Once more, if it failed while the machine stood still. */
+/* Repeats the check if it failed while the machine stalled. */
 static int sync_dir_of(int mount, const struct chaos_dir *d)
 {
 	uint32_t stills;

@@ -27,7 +27,7 @@ const struct chaos_dir chaos_dirs[] = {
 	{ .name = NULL },
 };
 
-/* What every file begins with. */
+/* The header of every file's content. */
 struct header {
 	char magic[8];
 	uint64_t id;
@@ -68,7 +68,7 @@ size_t chaos_size(uint64_t id)
 
 	if (max < 64)
 		max = 64;
-	/* Engines' blocks are of one size mostly. */
+	/* Most blocks of an engine have one size. */
 	return (r >> 8) % 4 ? max : sizeof(struct header) +
 					    (r >> 16) % (max - 32);
 }
@@ -140,7 +140,7 @@ static struct chaos_version *version_at(struct chaos_key *key, uint32_t v)
 	return &key->ring[v % CHAOS_VERSIONS];
 }
 
-/* The oldest version that is remembered. Locked. */
+/* The oldest version in the ring. key->lock is held. */
 static uint32_t oldest(const struct chaos_key *key)
 {
 	return key->last >= CHAOS_VERSIONS ? key->last - CHAOS_VERSIONS + 1 : 1;
@@ -196,7 +196,7 @@ uint32_t chaos_version_move(struct chaos_key *key, int mount,
 	uint32_t v = chaos_version_begin(key, mount, false);
 
 	pthread_mutex_lock(&key->lock);
-	/* from's writer lock is held: nobody else changes its ring. */
+	/* from->writer is held: no other thread changes its ring. */
 	version_at(key, v)->id = from->ring[from->floor % CHAOS_VERSIONS].id;
 	version_at(key, v)->any_of = certain ? -1 : from->index;
 	version_at(key, v)->moved = true;
@@ -366,9 +366,9 @@ static bool version_holds(const struct chaos_version *v, uint64_t id)
 	return v->any_of < 0 ? v->id == id : true;
 }
 
-/* The newest version of key that content `id` may be; 0 if it is none. One that
- * may still be there is preferred: what was renamed here may have been anything.
- * Locked. */
+/* The newest version of the key that may have content `id`; 0: none. Versions
+ * that may still exist are preferred, because a version made by a rename may have
+ * any content. key->lock is held. */
 static uint32_t version_of(struct chaos_key *key, uint64_t id, uint32_t floor,
 			   bool *ret_right)
 {
@@ -387,7 +387,7 @@ static uint32_t version_of(struct chaos_key *key, uint64_t id, uint32_t floor,
 	return newest;
 }
 
-/* Is it what a file that is being written looks like to its own mount? */
+/* Does it look like a file that its own mount is still writing? */
 static bool was_growing(struct chaos_key *key, const struct chaos_view *view)
 {
 	bool was;
@@ -427,7 +427,7 @@ static void judge_age(struct chaos_key *key, const struct chaos_view *view,
 		return;
 	if (version == 0 && id >> 32 == (unsigned int)key->index &&
 	    (uint32_t)id + CHAOS_VERSIONS < key->last) {
-		version = (uint32_t)id; /* older than what is remembered */
+		version = (uint32_t)id; /* older than the ring */
 		if (!chaos_mark_clean(&view->mark))
 			return;
 	}

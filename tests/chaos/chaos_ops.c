@@ -261,7 +261,7 @@ static void publish(struct chaos_worker *w, struct chaos_key *key,
  */
 static bool settle(struct chaos_key *key, int other)
 {
-	uint32_t last = key->last; /* ours to change: key->writer is held */
+	uint32_t last = key->last; /* constant: key->writer is held */
 	struct chaos_mark mark = chaos_mark_take(&chaos.mounts[other]);
 	int err = mark.state == CHAOS_UP ? chaos_fsync_dir(other, key->dir) :
 					   EHOSTDOWN;
@@ -306,7 +306,7 @@ static int write_all(struct chaos_worker *w, int fd, size_t len)
 	return 0;
 }
 
-/* 0, or the errno of the first call that failed, *ret_call. */
+/* 0, or the errno of the first call that failed, which is *ret_call. */
 static int put_temporary(struct chaos_worker *w, enum chaos_op op,
 			 const char *tmp, const char *path, size_t len,
 			 const char **ret_call)
@@ -435,7 +435,7 @@ static int move(struct chaos_worker *w, struct chaos_key *from,
 
 	chaos_path(a, w->mount, from);
 	chaos_path(b, w->mount, to);
-	chaos_growing(to, w->mount); /* it may be seen before it is judged */
+	chaos_growing(to, w->mount); /* readers may see it before it is judged */
 	err = rename(a, b) ? errno : 0;
 	/* EXDEV: its bytes are not on this node now; mv(1) would copy. */
 	if (err == ENOENT || err == EXDEV ||
@@ -525,7 +525,7 @@ static int op_read(struct chaos_worker *w, struct chaos_key *key)
 	}
 	if (!chaos_mark_served(&view.mark) || (n == -ENOENT && !opened))
 		return (int)-n;
-	/* In place through its own mount: the size may change meanwhile. */
+	/* Its own mount may be writing it in place, which changes the size. */
 	if (n == -EUCLEAN && (chaos_view_take(key, w->mount, &view), true) &&
 	    view.growing > 0)
 		return (int)-n;
@@ -580,7 +580,7 @@ static int op_settle(struct chaos_worker *w, struct chaos_key *key)
 	return err;
 }
 
-/* The key that a listed name is; NULL: a temporary, or none of ours. */
+/* The key of a listed name; NULL: a temporary name, or not of this program. */
 static struct chaos_key *key_named(struct chaos_key *first, const char *name)
 {
 	unsigned int number;
@@ -714,5 +714,5 @@ void chaos_op_run(struct chaos_worker *w)
 				" ms, %" PRIu64 " more than it may",
 			   w->mount, ops[op].name, longest_ms, beyond_ms);
 	if (!chaos_mark_served(&mark))
-		usleep(20000); /* nobody is there: no need to ask so often */
+		usleep(20000); /* no daemon: do not retry at once */
 }

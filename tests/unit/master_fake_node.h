@@ -80,7 +80,7 @@ struct fake_node {
 		char path[128];
 		uint64_t gen;
 		int reason;
-		uint64_t heard;
+		uint64_t helds;
 	} drops[256];
 	unsigned int nreplicates;
 	struct {
@@ -209,7 +209,7 @@ static void fake_on_drop(struct fake_node *n, const Kvpool__Drop *d)
 				 (const char *)it->path.data);
 			n->drops[n->ndrops].gen = it->gen;
 			n->drops[n->ndrops].reason = (int)it->reason;
-			n->drops[n->ndrops].heard = it->heard;
+			n->drops[n->ndrops].helds = it->helds;
 		}
 		n->ndrops++;
 	}

@@ -275,15 +275,15 @@ static void a_copy_that_moves_back_is_made_anew(void **state)
 	 * DROP does not mean the copy that it is going to make. */
 	fake_evict(&node[0], "k", gen);
 	run_until(&loop, node[0].ndrops == 2);
-	assert_int_equal(1, node[0].drops[1].heard);
+	assert_int_equal(1, node[0].drops[1].helds);
 	fake_held(&node[0], "k", gen, 0);
 	run_until(&loop, node[1].ndrops == 1);
-	assert_int_equal(2, node[1].drops[0].heard); /* its HELD, and 1 */
+	assert_int_equal(2, node[1].drops[0].helds); /* its HELD, and 1 */
 	fake_evict(&node[0], "k", gen);
 	run_until(&loop, node[1].nreplicates == 2);
 	fake_held(&node[1], "k", gen, 0);
 	run_until(&loop, node[0].ndrops == 3);
-	assert_int_equal(2, node[0].drops[2].heard);
+	assert_int_equal(2, node[0].drops[2].helds);
 }
 
 /* Its inventory may list the copy, so it gets no order for it. */

@@ -1676,7 +1676,7 @@ static void what_had_another_owner_stays_deleted(void **state)
 	fake_uid = 0;
 }
 
-/* The holders return one after the other, the first without having heard of the
+/* The holders return one after the other, the first without having received the
  * chown: the file is the same. */
 static void what_was_given_away_is_not_dead_for_its_new_owner(void **state)
 {
@@ -1880,7 +1880,7 @@ static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
 	assert_true(fake_rewrite(&node[0], "d/k") > gen);
 }
 
-/* Files deleted just before the restart, of which mounts have not heard, are
+/* Files deleted just before the restart, which mounts have not received, are
  * shown until the picture is complete. */
 static void a_sync_waits_for_deletions_before_the_restart(void **state)
 {

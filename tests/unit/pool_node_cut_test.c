@@ -662,7 +662,7 @@ static void a_repetition_does_not_replace_what_knew_more(
 	assert_both_read(f, "k", 3);
 }
 
-/* ---- what the master never heard of ---- */
+/* ---- what the master never received ---- */
 
 static const struct master_grave *grave(struct fixture *f, const char *name)
 {

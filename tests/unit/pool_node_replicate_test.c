@@ -179,7 +179,7 @@ static void a_clients_copy_counts_as_long_as_it_is_named(void **state)
 }
 
 static void drop_was_decided(struct fixture *f, int i, const char *name,
-			     Kvpool__Drop__Reason reason, uint64_t heard)
+			     Kvpool__Drop__Reason reason, uint64_t helds)
 {
 	Kvpool__Drop msg = KVPOOL__DROP__INIT;
 	Kvpool__Drop__Item item = KVPOOL__DROP__ITEM__INIT, *list = &item;
@@ -188,7 +188,7 @@ static void drop_was_decided(struct fixture *f, int i, const char *name,
 	item.path.len = strlen(name);
 	item.gen = find(f, i, name)->gen;
 	item.reason = reason;
-	item.heard = heard;
+	item.helds = helds;
 	msg.items = &list;
 	msg.n_items = 1;
 	msg.granted = node(f, i)->granted;
