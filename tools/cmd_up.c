@@ -95,6 +95,27 @@ static char **make_argv(int argc, char **argv, const char *size)
 	return out;
 }
 
+/* Commands that work as they are printed: with another admin address than the
+ * default, status needs it. */
+static void print_next(const char *dir)
+{
+	char address[POOL_HOSTPORT_TEXT];
+	struct pool_hostport admin;
+	bool usual;
+
+	pool_parse_hostport(CMD_NODE_ADMIN, 0, &admin);
+	cmd_mount_admin(dir, &admin);
+	pool_format_hostport(&admin, address, sizeof(address));
+	usual = strcmp(address, CMD_NODE_ADMIN) == 0;
+	printf("The pool is up at %s. Next:\n"
+	       "  state    kvpool status%s%s\n"
+	       "  objects  kvpool ls %s\n"
+	       "  stop     kvpool down --mount %s\n"
+	       "Point your engine's disk offload at %s (kvpool(7)).\n",
+	       dir, usual ? "" : " --admin ", usual ? "" : address, dir, dir,
+	       dir);
+}
+
 int cmd_up(int argc, char **argv)
 {
 	const char *dir = option(argc, argv, "--mount", "KVPOOL_MOUNT");
@@ -137,11 +158,6 @@ int cmd_up(int argc, char **argv)
 	rc = run(program, args, foreground);
 	free(args);
 	if (rc == 0)
-		printf("The pool is up at %s. Next:\n"
-		       "  kvpool status               its state\n"
-		       "  kvpool ls                   what is in it\n"
-		       "  kvpool down --mount %s      stops it\n"
-		       "Point your engine's disk offload at %s (kvpool(7)).\n",
-		       dir, dir, dir);
+		print_next(dir);
 	return rc;
 }

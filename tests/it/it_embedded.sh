@@ -22,7 +22,7 @@ up() {
 	kvpool up --mount "$mnt" --store-size 64M --name "$name" \
 		--master "$master" --listen "$peers" --admin "${admin[up]}" \
 		--store-dir "$tmp/up.store" --state-file "$tmp/up.state" \
-		"${served[@]}" "$@" ||
+		"${served[@]}" "$@" >"$tmp/up.out" ||
 		fail "kvpool up: status $?"
 	[ -s "$default_log" ] || fail "no $default_log"
 	ln -sf "$default_log" "$tmp/up.log"	# for check_logs
@@ -80,6 +80,15 @@ mountpoint -q "$mnt" || fail "not mounted"
 http "${admin[up]}/readyz" >/dev/null
 http "${admin[up]}/healthz" >/dev/null
 [ "$(cat "/proc/$up_pid/comm")" = kvpoold ] || fail "pid $up_pid is no daemon"
+next() { # WHAT: runs the command that up printed for it
+	local command
+	command=$(sed -n "s/^  $1 *//p" "$tmp/up.out")
+	$command || fail "\"$command\" failed; up printed: $(cat "$tmp/up.out")"
+}
+next state | grep -q "^node $name at" || fail "up printed: $(cat "$tmp/up.out")"
+next objects
+grep -qx "  stop     kvpool down --mount $mnt" "$tmp/up.out" ||
+	fail "up printed: $(cat "$tmp/up.out")"
 kvpool up --mount "$mnt" --store-size 64M | grep -q 'already up' ||
 	fail "a second up"
 
