@@ -43,7 +43,8 @@ static int name_vllm(unsigned long i, char *buf, size_t cap)
 	XXH128_hash_t h = XXH3_128bits(&i, sizeof(i));
 
 	return snprintf(buf, cap,
-			"model_0123456789ab_r0/%03lx/%02lx_g0/%016lx%016lx%016lx%016lx.bin",
+			"model_0123456789ab_r0/%03lx/%02lx_g0/"
+			"%016lx%016lx%016lx%016lx.bin",
 			h.high64 >> 52, (h.high64 >> 44) & 255, h.high64,
 			h.low64, h.high64 ^ i, h.low64 ^ i);
 }
@@ -78,7 +79,8 @@ static int fill(const char *what, unsigned long n,
 	}
 	ns = pool_now_ns() - start;
 	per_key = (rss() - before) / n;
-	printf("%-5s %lu keys, %llu directories: %zu bytes of RSS a key (<= %d), %.2f us a key\n",
+	printf("%-5s %lu keys, %llu directories: %zu bytes of RSS a key (<= "
+	       "%d), %.2f us a key\n",
 	       what, n, (unsigned long long)m.ndirs, per_key, BUDGET,
 	       (double)ns / 1000.0 / (double)n);
 	fflush(stdout);

@@ -1,12 +1,12 @@
 /*
- * What tests/bench/bench_rdma.sh measures of ours, one figure a run; perftest beside it
- * measures the device.
+ * What tests/bench/bench_rdma.sh measures of ours, one figure a run; perftest
+ * beside it measures the device.
  *
  *   bench_rdma fetch HOW SIZE COUNT DEVICE,ADDRESS DEVICE,ADDRESS DIR
  *       ranges of SIZE bytes, one after the other, from a process that holds
  *       them (the first of the two) to this one, each into a new file in DIR (a
- *       node's store), by pool/peer/peer.h: from pool_fetch_start to its callback.
- *       HOW: push (written by the holder), pull (read from it), tcp.
+ *       node's store), by pool/peer/peer.h: from pool_fetch_start to its
+ *       callback. HOW: push (written by the holder), pull (read from it), tcp.
  *   bench_rdma mount SIZE COUNT DIR DIR
  *       files of SIZE bytes, written through the first mount, opened and read
  *       through the second.
@@ -19,10 +19,10 @@
  *
  * Prints NAME=VALUE words, medians of times in microseconds:
  *
- *   fetch    total; and as means: of which register (pages made and pinned), move
- *            (from there to the last byte), sum (XXH3 of what has come, while
- *            the rest comes) and tail (what was left of that after the last
- *            byte); rdma=BYTES that came by RDMA
+ *   fetch    total; and as means: of which register (pages made and pinned),
+ *            move (from there to the last byte), sum (XXH3 of what has come,
+ *            while the rest comes) and tail (what was left of that after the
+ *            last byte); rdma=BYTES that came by RDMA
  *   mount    total, open, read; local, the same files once more
  *   echo     total
  */

@@ -1,13 +1,14 @@
 /*
  * floor DIRECTORY MOUNTPOINT [cached]: a file system that does nothing but
- * answer. What the kernel asks of a mount in passthrough mode is answered from a
- * table, with the same flags and timeouts as kvpoold's; bytes are in files of
+ * answer. What the kernel asks of a mount in passthrough mode is answered from
+ * a table, with the same flags and timeouts as kvpoold's; bytes are in files of
  * DIRECTORY (a tmpfs). No daemon can be quicker with the same requests, so
  * benchmarks show kvpoold beside it. One directory, one thread, no checks; it
  * sleeps in read(2). It ends when it is unmounted.
  *
- * cached: as file systems without passthrough do it (JuiceFS, for example): bytes
- * are read and written through the daemon, and stay in the kernel's page cache.
+ * cached: as file systems without passthrough do it (JuiceFS, for example):
+ * bytes are read and written through the daemon, and stay in the kernel's page
+ * cache.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +62,8 @@ static uint32_t *slot(const char *name)
 {
 	uint32_t i = hash(name);
 
-	while (slots[i] && (slots[i] == 1 || strcmp(nodes[slots[i]].name, name)))
+	while (slots[i] &&
+	       (slots[i] == 1 || strcmp(nodes[slots[i]].name, name)))
 		i = (i + 1) % SLOTS;
 	return &slots[i];
 }
@@ -342,7 +344,8 @@ int main(int argc, char **argv)
 	snprintf(options, sizeof(options),
 		 "fd=%d,rootmode=40000,user_id=0,group_id=0,"
 		 "default_permissions,allow_other", device);
-	if (mount("floor", argv[2], "fuse.floor", MS_NOSUID | MS_NODEV, options))
+	if (mount("floor", argv[2], "fuse.floor", MS_NOSUID | MS_NODEV,
+		  options))
 		die(argv[2]);
 	while ((n = read(device, buf, sizeof(buf))) >= 0 || errno == EINTR ||
 	       errno == ENOENT)

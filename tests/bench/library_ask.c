@@ -1,14 +1,18 @@
 /*
  * What questions to libkvpool take, for bench_library.sh:
  *
- *	library_ask AT fill KEYS	that many keys of 64 bytes, by this process
- *	library_ask AT press MIBPS	puts of 1 MiB, which evict others, so many
- *					a second (0: as fast as they go), to its end
- *	library_ask AT ask KEYS		questions about these keys, and as many misses
+ *	library_ask AT fill KEYS	that many keys of 64 bytes, by this
+ *					process
+ *	library_ask AT press MIBPS	puts of 1 MiB, which evict others, so
+ *					many a second (0: as fast as they go),
+ *					to its end
+ *	library_ask AT ask KEYS		questions about these keys, and as many
+ *					misses
  *	library_ask AT ask-beside KEYS	the same, without aims
  *	library_ask AT look KEYS	512 at a time, while two threads of this
- *					process get, then put, all the bytes that
- *					they can, through the same connection
+ *					process get, then put, all the bytes
+ *					that they can, through the same
+ *					connection
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -48,11 +52,13 @@ static void fill(size_t n)
 			must("put", ret[i]);
 		free((void *)(uintptr_t)keys[0].data);
 		free(keys);
-		/* Stores take them one by one, and the buffer is not endless. */
+		/* Stores take them one by one, and the buffer is not endless.
+		 */
 		if (at / BATCH % 8 == 7)
 			sync_all();
 	}
-	fprintf(stderr, "%zu keys put in %.1f s, ", n, (double)(now_ns() - begin) / 1e9);
+	fprintf(stderr, "%zu keys put in %.1f s, ", n,
+		(double)(now_ns() - begin) / 1e9);
 	sync_all();
 	fprintf(stderr, "on stores in %.1f s\n",
 		(double)(now_ns() - begin) / 1e9);
@@ -144,7 +150,8 @@ static void press(uint64_t mibps)
 		snprintf(key, sizeof(key), "p%d-%llu", (int)getpid(),
 			 (unsigned long long)n);
 		memcpy(mem, key, sizeof(key));
-		(void)kvpool_put_from(other, key, strlen(key), mem, 1u << 20, 0);
+		(void)kvpool_put_from(other, key, strlen(key), mem, 1u << 20,
+				      0);
 	}
 }
 
@@ -234,7 +241,8 @@ static void look_beside(bool put, struct kvpool_key *keys, size_t n)
 		   "look-up of 512 keys beside gets",
 	     took[LOOKS / 100 * 99] <= 1000000, "p99 <= 1.00 ms",
 	     "p50 %.3f, p99 %.3f, max %.1f ms, %.2f GB/s",
-	     (double)took[LOOKS / 2] / 1e6, (double)took[LOOKS / 100 * 99] / 1e6,
+	     (double)took[LOOKS / 2] / 1e6,
+	     (double)took[LOOKS / 100 * 99] / 1e6,
 	     (double)took[LOOKS - 1] / 1e6,
 	     (double)(moved << 20) / (double)begin);
 	free(took);

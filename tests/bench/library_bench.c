@@ -2,9 +2,10 @@
  * What moving objects by libkvpool takes, for bench_library.sh and others:
  *
  *	library_bench AT stock ROUNDS	objects to be got
- *	library_bench AT move ROUNDS	puts and gets of such, beside a raw socket
- *	library_bench AT small BATCH	small objects put until the buffer is full,
- *					and on, so many at once
+ *	library_bench AT move ROUNDS	puts and gets of such, beside a raw
+ *					socket
+ *	library_bench AT small BATCH	small objects put until the buffer is
+ *					full, and on, so many at once
  *	library_bench AT words ROUNDS	the same, without that, as words
  *					get.BYTES.N=MICROSECONDS
  *
@@ -141,8 +142,8 @@ static void stock(size_t len, unsigned int n, unsigned int rounds)
 	must("sync", kvpool_sync(pool));
 }
 
-/* Until the buffer is full of such, as it is where puts have gone on for a while:
- * each further one takes the place of one that has been stored. */
+/* Until the buffer is full of such, as it is where puts have gone on for a
+ * while: each further one takes the place of one that has been stored. */
 static void fill(unsigned int n, size_t len)
 {
 	uint64_t times = buffer_size() / (n * len) + 1;
@@ -180,7 +181,8 @@ static void move(size_t len, unsigned int n, unsigned int rounds)
 	pthread_t t;
 
 	r.from = malloc(r.len);
-	memset(r.from, 1, r.len); /* else it is one page of zeroes, over and over */
+	/* else it is one page of zeroes, over and over */
+	memset(r.from, 1, r.len);
 	if (tcp_pair(r.fd) || pthread_create(&t, NULL, send_raw, &r))
 		exit(1);
 	raw_get(&r);
@@ -202,7 +204,8 @@ static void move(size_t len, unsigned int n, unsigned int rounds)
 	print_move("get again", n, len, again, raw, rounds);
 	print_move("put", n, len, put, raw, rounds);
 	if (len > 4096)
-		print_move("put, new pages", n, len, new_put, new_raw, NEW_PAGES);
+		print_move("put, new pages", n, len, new_put, new_raw,
+			   NEW_PAGES);
 	shutdown(r.fd[0], SHUT_RDWR);
 	pthread_join(t, NULL);
 }

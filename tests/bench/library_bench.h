@@ -1,6 +1,6 @@
 /*
- * What programs that measure libkvpool share: a connection, clocks, keys, and the
- * lines of one table (bench_library.sh prints its head).
+ * What programs that measure libkvpool share: a connection, clocks, keys, and
+ * the lines of one table (bench_library.sh prints its head).
  */
 #ifndef LIBRARY_BENCH_H
 #define LIBRARY_BENCH_H

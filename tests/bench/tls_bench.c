@@ -1,7 +1,8 @@
 /*
  * One round of bench_tls.sh, of objects of the sizes in `shapes`:
  *
- *	tls_bench AT put TAG		puts them, and waits until they are stored
+ *	tls_bench AT put TAG		puts them, and waits until they are
+ *					stored
  *	tls_bench AT get TAG PID	gets them from the node with that pid
  *	tls_bench MOUNT read TAG	reads them through a mount
  *
@@ -180,9 +181,10 @@ static void look(const char *tag)
 	printf("look=%.2f\n", (double)median(took, 50) / 1e3);
 }
 
-/* A name that this mount has not been asked for yet: it prefetches the bytes, so
- * they are of no object that is read. That is work for the daemon's loop after the
- * reply, and over TLS more of it: the next one waits until it is done. */
+/* A name that this mount has not been asked for yet: it prefetches the bytes,
+ * so they are of no object that is read. That is work for the daemon's loop
+ * after the reply, and over TLS more of it: the next one waits until it is
+ * done. */
 static uint64_t stat_one(const struct shape *s, const char *tag,
 			 unsigned int nth)
 {

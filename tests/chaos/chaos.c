@@ -70,8 +70,9 @@ static void *watch(void *arg)
 			uint64_t since = workers[i].busy_since;
 
 			if (since && now > since + NEVER_MS) {
-				chaos_fail(NULL, "mount %d: operation %d has not "
-						 "ended after %" PRIu64 " ms",
+				chaos_fail(NULL,
+					   "mount %d: operation %d has not "
+					   "ended after %" PRIu64 " ms",
 					   workers[i].mount,
 					   workers[i].busy_with, now - since);
 				chaos_ops_report();
@@ -268,8 +269,10 @@ static void report_stills(void)
 	uint32_t n = chaos_stills(&ms);
 
 	if (n > 0)
-		fprintf(stderr, "this machine stood still %u times, for %" PRIu64
-				" ms in all\n", n, ms);
+		fprintf(stderr,
+			"this machine stood still %u times, for %" PRIu64
+			" ms in all\n",
+			n, ms);
 }
 
 static int run(void)
@@ -356,8 +359,9 @@ int main(int argc, char **argv)
 	}
 	if (chaos.nmounts == 0 || chaos.threads == 0 ||
 	    chaos.threads > CHAOS_THREADS_MAX) {
-		fprintf(stderr, "usage: chaos --mounts DIR[,DIR...] [--seed N] "
-				"[--threads 1..%d] [--call-ms N] [--fsync-ms N]\n",
+		fprintf(stderr,
+			"usage: chaos --mounts DIR[,DIR...] [--seed N] "
+			"[--threads 1..%d] [--call-ms N] [--fsync-ms N]\n",
 			CHAOS_THREADS_MAX);
 		return 2;
 	}

@@ -75,7 +75,8 @@ static bool wrong(struct chaos_key *key, uint64_t *ret_id, char *why,
 	unsigned int n;
 
 	if (chaos_owed(key) && first.len < 0) {
-		snprintf(why, cap, "version %u was acknowledged and is lost (%s)",
+		snprintf(why, cap,
+			 "version %u was acknowledged and is lost (%s)",
 			 chaos_owed(key), strerror((int)-first.len));
 		return true;
 	}

@@ -367,8 +367,8 @@ static bool version_holds(const struct chaos_version *v, uint64_t id)
 }
 
 /* The newest version of the key that may have content `id`; 0: none. Versions
- * that may still exist are preferred, because a version made by a rename may have
- * any content. key->lock is held. */
+ * that may still exist are preferred, because a version made by a rename may
+ * have any content. key->lock is held. */
 static uint32_t version_of(struct chaos_key *key, uint64_t id, uint32_t floor,
 			   bool *ret_right)
 {

@@ -56,7 +56,9 @@ static void count(enum chaos_op op, uint64_t ms, int err)
 
 void chaos_ops_report(void)
 {
-	fprintf(stderr, "%-10s %8s %7s  of their longest calls so many ms or less; results\n",
+	fprintf(stderr,
+		"%-10s %8s %7s  of their longest calls so many ms or less; "
+		"results\n",
 		"operation", "count", "max ms");
 	for (int op = 0; op < OP_COUNT; op++) {
 		fprintf(stderr, "%-10s %8" PRIu64 " %7" PRIu64 " ",
@@ -435,7 +437,8 @@ static int move(struct chaos_worker *w, struct chaos_key *from,
 
 	chaos_path(a, w->mount, from);
 	chaos_path(b, w->mount, to);
-	chaos_growing(to, w->mount); /* readers may see it before it is judged */
+	/* readers may see it before it is judged */
+	chaos_growing(to, w->mount);
 	err = rename(a, b) ? errno : 0;
 	/* EXDEV: its bytes are not on this node now; mv(1) would copy. */
 	if (err == ENOENT || err == EXDEV ||
@@ -567,7 +570,8 @@ static int op_settle(struct chaos_worker *w, struct chaos_key *key)
 	    chaos_version_id(key, floor) == 0)
 		return 0;
 	chaos_path(path, w->mount, key);
-	err = getxattr(path, "user.kvpool.holders", text, sizeof(text) - 1) < 0 ?
+	err = getxattr(path, "user.kvpool.holders", text, sizeof(text) - 1) <
+			      0 ?
 		      errno :
 		      0;
 	if (!err && (unsigned int)atoi(text) >= key->dir->replicas &&

@@ -2,17 +2,17 @@
  * Fuzz target: arbitrary bytes, in arbitrary pieces and with descriptors on
  * some of them, into a connection on a real loop; its bulk goes to staging,
  * straight to memory or to rooms, and its owner closes, drains, detaches or
- * answers as the input says. The peer has a certificate of the role that the input
- * says, or none.
+ * answers as the input says. The peer has a certificate of the role that the
+ * input says, or none.
  *
- *   clang -fsanitize=fuzzer,address ... tests/fuzz/conn_fuzz.c pool/conn/conn.c ... \
- *	-Wl,--wrap=pool_conn_peer_id
+ *   clang -fsanitize=fuzzer,address ... tests/fuzz/conn_fuzz.c \
+ *	pool/conn/conn.c ... -Wl,--wrap=pool_conn_peer_id
  *
- * The first byte is the plan, the second the role, the rest the stream; each piece
- * is preceded by a byte of length and flags, or is a header made of three bytes.
- * Besides not crashing: callbacks come in order, no slice goes beyond its bulk,
- * on_close comes once, no descriptor is lost, and nothing reaches a callback that
- * a peer of this role may not send.
+ * The first byte is the plan, the second the role, the rest the stream; each
+ * piece is preceded by a byte of length and flags, or is a header made of three
+ * bytes. Besides not crashing: callbacks come in order, no slice goes beyond
+ * its bulk, on_close comes once, no descriptor is lost, and nothing reaches a
+ * callback that a peer of this role may not send.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -201,7 +201,8 @@ static const struct pool_conn_ops ops = {
 	.on_close = on_close,
 };
 
-static void send_piece(int sock, const uint8_t *p, size_t len, unsigned int nfds)
+static void send_piece(int sock, const uint8_t *p, size_t len,
+		       unsigned int nfds)
 {
 	union {
 		struct cmsghdr align;
@@ -230,8 +231,8 @@ static void send_piece(int sock, const uint8_t *p, size_t len, unsigned int nfds
 		return;
 }
 
-/* A header made of up to three bytes, as random ones have no magic number. Returns
- * how many it took. */
+/* A header made of up to three bytes, as random ones have no magic number.
+ * Returns how many it took. */
 static size_t send_header(int sock, const uint8_t *p, size_t size)
 {
 	struct pool_frame f = { .version = pool_wire_version };

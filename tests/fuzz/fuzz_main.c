@@ -10,9 +10,9 @@
  *   PROGRAM [SECONDS [SEED]]    fuzz (default 5 seconds)
  *   PROGRAM FILE...             run these inputs, as after a crash
  *
- * Starts from tests/fuzz/corpus/<program>/, if there is one, and from nothing. The
- * seed is printed. An input that ends the program, or takes over a second, is
- * printed in hex (xxd -r -p makes a file of it).
+ * Starts from tests/fuzz/corpus/<program>/, if there is one, and from nothing.
+ * The seed is printed. An input that ends the program, or takes over a second,
+ * is printed in hex (xxd -r -p makes a file of it).
  *
  * Thread: main.
  */
@@ -34,8 +34,9 @@
 #define EDGES (1u << 16)
 #define SLOW_NS 1000000000u
 
-#define UNTRACED \
-	__attribute__((no_sanitize_coverage, no_sanitize("address", "undefined")))
+#define UNTRACED                             \
+	__attribute__((no_sanitize_coverage, \
+		       no_sanitize("address", "undefined")))
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 void __sanitizer_cov_trace_pc(void);

@@ -1,6 +1,6 @@
 /*
- * Fuzz target: what a peer says about links: LINK and BUFFER, and the address in
- * a LINK, judged for a port of each kind.
+ * Fuzz target: what a peer says about links: LINK and BUFFER, and the address
+ * in a LINK, judged for a port of each kind.
  *
  * Besides not crashing: what passes is within the ranges that the device is
  * given, and the text is fit for a log.

@@ -2,8 +2,8 @@
  * Fuzz target: a frame header and, behind it, the payload of the message that
  * it names, decoded as a connection's receiver would.
  *
- *   clang -fsanitize=fuzzer,address ... tests/fuzz/wire_fuzz.c pool/conn/wire.c \
- *	pool/conn/unpack.c kvpool.pb-c.c -lprotobuf-c ...
+ *   clang -fsanitize=fuzzer,address ... tests/fuzz/wire_fuzz.c \
+ *	pool/conn/wire.c pool/conn/unpack.c kvpool.pb-c.c -lprotobuf-c ...
  *
  * Besides not crashing: a decoded header encodes to the same bytes, and a
  * message that was unpacked packs into the size announced and has no more

@@ -1,32 +1,42 @@
 /*
- * A stranger who speaks the protocol, for it_intruder.sh and it_locked.sh:
+ * An attacker that speaks the protocol, for it_intruder.sh and it_locked.sh.
+ * Arguments, and what each does:
  *
- *	intruder join MASTER			may it become a node?
- *	intruder lend MASTER DIR KEY FILE HOW	publishes KEY, of FILE's size, and
- *		answers who asks for it over its Unix socket (DIR/lend.sock) with a
- *		descriptor of FILE: HOW is path (O_PATH), read or write. Until it is
- *		ended.
- *	intruder crowd PEER N			N connections, each with a HELLO
- *	intruder members MASTER N		joins as N nodes
- *	intruder idle PEER SECONDS		one, which then says nothing
- *	intruder flood MASTER join|inventory	4 MiB of fields that nobody knows
- *		before it has joined, 1 MiB of empty entries after that
- *	intruder follow FILE			makes it, remembers it (O_PATH),
- *		removes it; "waits" for a line on stdin; and tries by what it
- *		remembers to do to whatever FILE is then what only its owner may
- *	intruder hold DIR N			makes N files there and writes to
- *		them, removes each second one; "waits" for a line on stdin; writes
- *		again, reads, and closes them
- *	intruder stall FILE			makes it and writes to it out of
- *		a page that comes with a line on stdin, not before; "waits" then
- *	intruder lock DIR			has the kernel keep DIR locked, by a
- *		listing into such a page, until there is a line on stdin
- *	intruder makes DIR N			N directories in it, with long names
- *		and 1,900 bytes of attributes, or with none once those are refused
+ *   join MASTER
+ *	tries to become a node
+ *   lend MASTER DIR KEY FILE HOW
+ *	publishes KEY, of FILE's size, and answers requests for it on its Unix
+ *	socket (DIR/lend.sock) with a descriptor of FILE, until it is ended.
+ *	HOW: path (O_PATH), read or write
+ *   crowd PEER N
+ *	opens N connections and sends a HELLO on each
+ *   members MASTER N
+ *	joins as N nodes
+ *   idle PEER SECONDS
+ *	opens one connection and sends nothing
+ *   flood MASTER join|inventory
+ *	sends 4 MiB of unknown fields before it has joined, or 1 MiB of empty
+ *	entries afterwards
+ *   follow FILE
+ *	makes FILE, keeps an O_PATH descriptor, removes FILE, and prints
+ *	"waits". After a line on stdin it tries, by that descriptor, what only
+ *	the owner of the present FILE may do
+ *   hold DIR N
+ *	makes N files in DIR, writes to them, removes every second one, and
+ *	prints "waits". After a line on stdin it writes, reads and closes them
+ *   stall FILE
+ *	makes FILE and writes to it from a page that is withheld until a line
+ *	comes on stdin; prints "waits"
+ *   lock DIR
+ *	has the kernel keep DIR locked until a line comes on stdin, by a listing
+ *	into such a page
+ *   makes DIR N
+ *	makes N directories with long names and 1,900 bytes of attributes, or
+ *	without attributes once these are refused
  *
- * What it achieves is said on stdout, a line each: "joined", "published", "asked",
- * "lent", "in N", "followed: HOW", "held", "locked", "made N, M with attributes"; or
- * "refused: WHY", with status 1.
+ * It prints what it achieves, one line each: "joined", "published", "asked",
+ * "lent", "in N", "followed: HOW", "held", "locked", "made N, M with
+ * attributes"; or "refused: WHY", with status 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -632,8 +642,8 @@ static int makes(const char *dir, int n)
 /* ---- a system call that does not end ---- */
 
 /* Memory whose pages do not come, and the descriptor that says who wants one.
- * They are withheld by userfaultfd(2), which is root's; who is not root withholds
- * them by a FUSE of his own. */
+ * They are withheld by userfaultfd(2), which is root's; who is not root
+ * withholds them by a FUSE of his own. */
 static int withheld(size_t len, char **ret)
 {
 	int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);

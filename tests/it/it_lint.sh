@@ -20,6 +20,7 @@ finds() { # TEXT FILE: a line is appended to it
 	cp "$tmp/kept" "$2"
 }
 finds 'columns' pool/node/loop.c "/* $(printf 'x%.0s' {1..90}) */"
+finds 'columns' tests/unit/base_log_test.c "/* $(printf 'x%.0s' {1..90}) */"
 finds '[ 	]$' fs/may.c 'int x; '
 finds 'if(x)' fs/may.c 'static int f(int x) { if(x) return 1; return 0; }'
 finds 'char\*p' fs/may.c 'static char* p;'

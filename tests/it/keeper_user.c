@@ -112,8 +112,8 @@ static bool is_lost(int err)
 	return served && (err == ESTALE || err == EIO);
 }
 
-/* 0: whole, or a descriptor that was lost with its daemon. Else the errno of the
- * open, or of the first call that failed. */
+/* 0: whole, or a descriptor that was lost with its daemon. Else the errno of
+ * the open, or of the first call that failed. */
 static int check(int at, const char *name, size_t len, unsigned int n)
 {
 	uint64_t since = now_ms();
@@ -270,7 +270,8 @@ static void check_written(int at, unsigned int n)
 	err = check(at, name, size_of(n), n);
 	errno = err;
 	if (err && (acked[n] || err != ENOENT))
-		FAIL("%s, which is %sacknowledged", name, acked[n] ? "" : "not ");
+		FAIL("%s, which is %sacknowledged", name,
+		     acked[n] ? "" : "not ");
 }
 
 static void *write_names(void *arg)

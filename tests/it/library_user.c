@@ -9,11 +9,12 @@
  *	path KEY		key PATH		layout MODEL RANKS
  *	use SECONDS THREADS	puts and gets, synchronous and not, each of
  *				which succeeds whole, or misses
- *	busy N			puts N small ones; "LONGEST TOTAL", ms: of questions
- *				meanwhile, and until all are in stores
+ *	busy N			puts N small ones; "LONGEST TOTAL", ms: of
+ *				questions meanwhile, and until all are in stores
  *	survive FILE		asks for keys and puts, until FILE is there;
  *				then all has to work
- *	reread KEY FILE		gets KEY until FILE is there; "N gets", all the same
+ *	reread KEY FILE		gets KEY until FILE is there; "N gets", all the
+ *				same
  *
  * In keys \xHH is a byte. Prints results; 0, or 1 and the error on stderr. From
  * the environment: LIBRARY_BUFFER, LIBRARY_RDMA (devices), LIBRARY_LISTEN;
@@ -287,7 +288,8 @@ static int reread(struct kvpool_key k, const char *file)
 	if (first < 0)
 		return said("get", first);
 	for (; access(file, F_OK) < 0; n++) {
-		int64_t r = kvpool_get_into(ns, k.data, k.len, again, MEM / 2, 0);
+		int64_t r =
+			kvpool_get_into(ns, k.data, k.len, again, MEM / 2, 0);
 
 		if (r < 0)
 			return said("get", r);

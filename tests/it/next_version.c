@@ -1,8 +1,8 @@
 /*
  * What makes a program of these sources one of the next version of the wire,
- * for tests/it/it_versions.sh: linked in (with pool/conn/wire.c compiled anew, its
- * version raised), it lets every message carry a field that this version does
- * not know (in what is kept with objects, too), and sends messages of an
+ * for tests/it/it_versions.sh: linked in (with pool/conn/wire.c compiled anew,
+ * its version raised), it lets every message carry a field that this version
+ * does not know (in what is kept with objects, too), and sends messages of an
  * unknown type to whom it does not know to be older.
  *
  * Thread: any, no state.

@@ -3,8 +3,8 @@
  * test can tell whether two are the same memory or copies.
  *
  *   page_frames map FILE             of FILE, mapped and read here
- *   page_frames write FILE BYTES     of FILE, made here by write(2) with bytes of
- *                                    some pattern, before it is closed
+ *   page_frames write FILE BYTES     of FILE, made here by write(2) with bytes
+ *                                    of some pattern, before it is closed
  *   page_frames watch PID DIR BYTES PERMS SECONDS
  *                                    of the first mapping of so many bytes of a
  *                                    file in DIR that process PID has, with all

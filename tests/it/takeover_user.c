@@ -42,7 +42,8 @@ static bool passthrough;
 static void fill(char *buf, size_t len, uint64_t at, char kind)
 {
 	for (size_t i = 0; i < len; i++)
-		buf[i] = (char)((uint64_t)kind + (at + i) % 251 + (at + i) / 4096 % 7);
+		buf[i] = (char)((uint64_t)kind + (at + i) % 251 +
+				(at + i) / 4096 % 7);
 }
 
 static bool filled(const char *buf, size_t len, uint64_t at, char kind)

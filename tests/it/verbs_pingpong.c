@@ -32,8 +32,9 @@
 
 #define PIECE VERBS_MESSAGE_MAX
 #define PIECES 16u
-#define REMOTE \
-	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+#define REMOTE                                              \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | \
+	 IBV_ACCESS_REMOTE_READ)
 #define LIMIT_MS 30000u
 
 #define CHECK(cond)                                                       \

@@ -164,13 +164,14 @@ static uint32_t print_phase(const struct run *r, const struct sim_phase *p)
 	struct figures f;
 
 	figure(r->turn + p->turns, p->turns_end - p->turns, &f);
-	printf("%-22s %9.1f %9llu %9.1f %9zu %8.1f %8.2f %8.2f   %u frames, %.0f kB\n",
-	       p->name, ms(p->virtual_ns) / 1000,
-	       (unsigned long long)f.frames, (double)f.bytes / 1e6,
-	       p->turns_end - p->turns, ms(f.cpu_ns) / 1000, ms(f.p99_ns),
-	       ms(f.longest.cpu_ns), f.longest.frames,
-	       (double)f.longest.bytes / 1e3);
-	printf("%22s %llu keys with %llu copies, %llu lost, %llu deleted; %llu copies made, %llu dropped; fullest node %.2f of the mean\n",
+	printf("%-22s %9.1f %9llu %9.1f %9zu %8.1f %8.2f %8.2f   %u frames, "
+	       "%.0f kB\n",
+	       p->name, ms(p->virtual_ns) / 1000, (unsigned long long)f.frames,
+	       (double)f.bytes / 1e6, p->turns_end - p->turns,
+	       ms(f.cpu_ns) / 1000, ms(f.p99_ns), ms(f.longest.cpu_ns),
+	       f.longest.frames, (double)f.longest.bytes / 1e3);
+	printf("%22s %llu keys with %llu copies, %llu lost, %llu deleted; %llu "
+	       "copies made, %llu dropped; fullest node %.2f of the mean\n",
 	       "", (unsigned long long)c->keys, (unsigned long long)c->copies,
 	       (unsigned long long)c->lost, (unsigned long long)c->deleted,
 	       (unsigned long long)p->copies, (unsigned long long)p->drops,
@@ -212,7 +213,8 @@ int main(int argc, char **argv)
 		same = merge(r, other);
 		munmap(other, sizeof(*other));
 	}
-	printf("%u nodes (%u of them mounts), 1 mirror, %u keys, %u replicas, seed %llu, %u run(s)\n\n",
+	printf("%u nodes (%u of them mounts), 1 mirror, %u keys, %u replicas, "
+	       "seed %llu, %u run(s)\n\n",
 	       o.world.nodes, o.world.mounts, o.world.keys, SIM_REPLICAS,
 	       (unsigned long long)o.world.seed, runs);
 	printf("%-22s %9s %9s %9s %9s %8s %8s %8s   %s\n", "phase",
@@ -226,6 +228,7 @@ int main(int argc, char **argv)
 	       r->rss_gb, ms(longest), limit_ms,
 	       r->wrong[0] ? r->wrong :
 	       !same	   ? "two runs of one seed differ" :
-			     "after each phase, the map matched the nodes' copies and the mirror matched the map");
+		       "after each phase, the map matched the nodes' copies "
+		       "and the mirror matched the map");
 	return r->wrong[0] || !same || (ms(longest) > limit_ms && !SANITIZED);
 }

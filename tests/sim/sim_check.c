@@ -103,10 +103,12 @@ static const char *check_holders(struct sim_world *w, uint32_t id,
 			continue;
 		n++;
 		if (sim_copy_gen(k->copies[i]) != f->gen)
-			return wrong("key %u: node %u holds another generation than the map's",
+			return wrong("key %u: node %u holds another generation "
+				     "than the map's",
 				     id, nr);
 		if (master_file_find_holder(f, node_index[nr]) < 0)
-			return wrong("key %u: the map does not know that node %u holds it",
+			return wrong("key %u: the map does not know that node "
+				     "%u holds it",
 				     id, nr);
 		if (!machine || strcmp(machine, node->host_id) != 0)
 			machines++;
@@ -238,9 +240,10 @@ static const char *check_nodes(struct sim_world *w, struct master *m)
 	}
 	sim_world_count(w, &c);
 	if (c.used_max > c.used_mean + c.used_mean / 2)
-		return wrong("the fullest node holds %llu bytes, the mean is %llu",
-			     (unsigned long long)c.used_max,
-			     (unsigned long long)c.used_mean);
+		return wrong(
+			"the fullest node holds %llu bytes, the mean is %llu",
+			(unsigned long long)c.used_max,
+			(unsigned long long)c.used_mean);
 	return NULL;
 }
 

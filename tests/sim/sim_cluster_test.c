@@ -1,6 +1,6 @@
 /*
- * A pool of some dozens of nodes under simulation (tests/sim/sim.h), with several
- * seeds; SIM_SEED=N runs that one alone.
+ * A pool of some dozens of nodes under simulation (tests/sim/sim.h), with
+ * several seeds; SIM_SEED=N runs that one alone.
  */
 #include "tests/lib/unit.h"
 

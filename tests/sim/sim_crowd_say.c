@@ -196,7 +196,8 @@ void sim_say_held(struct sim_node *n, uint32_t key, uint64_t gen,
 		      int status)
 {
 	Kvpool__Held msg = KVPOOL__HELD__INIT;
-	Kvpool__Held__Item item = KVPOOL__HELD__ITEM__INIT, *list[1] = { &item };
+	Kvpool__Held__Item item = KVPOOL__HELD__ITEM__INIT,
+			   *list[1] = { &item };
 	char path[SIM_PATH_LEN + 1];
 
 	sim_key_path(key, path);

@@ -690,7 +690,8 @@ static void lost(const struct pool_conn *c, const struct item *i,
 static bool fault_before(struct pool_conn *c, struct item *i)
 {
 	if (happens(sim_faults.late))
-		c->peer->late_ns = sim_now_ns() + sim_random(sim_faults.late_ns);
+		c->peer->late_ns =
+			sim_now_ns() + sim_random(sim_faults.late_ns);
 	if (happens(sim_faults.mute)) {
 		lost(c, i, "silence");
 		mute(c);

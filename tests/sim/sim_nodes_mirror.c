@@ -134,7 +134,8 @@ static void check_of_node(struct sn *s, unsigned int i, struct pool_entry *pe)
 	struct pool_tree *t = &s->master->master->map.tree;
 	const struct pool_entry *e = same_path(t, pe);
 
-	if (is_mirrored(s->node[i]->node, pe) && (!e || e->is_dir != pe->is_dir))
+	if (is_mirrored(s->node[i]->node, pe) &&
+	    (!e || e->is_dir != pe->is_dir))
 		wrong_of(s, i, pe, "which the master does not have");
 }
 
@@ -176,9 +177,10 @@ void sn_check_counts(struct sn *s)
 			if (v && len == sizeof(count))
 				memcpy(&count, v, sizeof(count));
 			if (count < s->acked[i][k])
-				sn_wrong(s, "\"%s\" has %llu of node %u, whose fsync acknowledged %llu",
-					 sn_dirs[k],
-					 (unsigned long long)count, i,
-					 (unsigned long long)s->acked[i][k]);
+				sn_wrong(s,
+					 "\"%s\" has %llu of node %u, whose "
+					 "fsync acknowledged %llu",
+					 sn_dirs[k], (unsigned long long)count,
+					 i, (unsigned long long)s->acked[i][k]);
 		}
 }

@@ -299,7 +299,9 @@ static void check_name(struct sn *s, const struct sn_name *nm)
 	op = &nm->op[of_master - 1];
 	by = superseder(nm, op, false);
 	if (by)
-		sn_wrong(s, "%s shows %llx of node %u, but node %u's %s %llx knew it and was acknowledged",
+		sn_wrong(s,
+			 "%s shows %llx of node %u, but node %u's %s %llx knew "
+			 "it and was acknowledged",
 			 nm->path, (unsigned long long)op->bytes, op->node,
 			 by->node, by->kind == SN_WRITE ? "write" : "unlink",
 			 (unsigned long long)by->bytes);
@@ -377,7 +379,9 @@ static void told_gone(struct sn *s, const char *path, size_t len, uint64_t gen,
 		return;
 	tomb = sim_etcd_owed_tomb(s->master->state, path, len, gen);
 	if (was_there(nm, gen, tomb) && !had_left(s, path, len, tomb))
-		sn_wrong(s, "%s reveals the removal of %.*s, which etcd does not have",
+		sn_wrong(s,
+			 "%s reveals the removal of %.*s, which etcd does not "
+			 "have",
 			 how, (int)len, path);
 }
 
@@ -474,7 +478,8 @@ static void check_held(struct sn *s, const struct sn_proc *p,
 
 		if (!it->status && !it->extra && f && o->gen == it->gen &&
 		    !XXH128_isEqual(o->sum, sim_bytes_sum(f->bytes, f->size)))
-			sn_wrong(s, "node %u says it holds %s, which is damaged",
+			sn_wrong(s,
+				 "node %u says it holds %s, which is damaged",
 				 p->index, (const char *)pool_entry_name(pe));
 	}
 }

@@ -302,7 +302,8 @@ static void write_own(struct task *t, struct node_entry *e)
 	pool_node_writer_opened(n, t->obj);
 	taken_back(t);
 	t->step = write_close;
-	task_go(t, sim_random(4) ? sim_random(SIM_MS) : sim_random(200 * SIM_MS));
+	task_go(t,
+		sim_random(4) ? sim_random(SIM_MS) : sim_random(200 * SIM_MS));
 }
 
 static void write_step(struct task *t)
@@ -532,7 +533,8 @@ static void attr_step(struct task *t)
 		(void)change_any(t, pe ? pe : &d->d.e);
 		count_up(t, &d->d.e);
 	}
-	sn_say(t->p->sn, "node %u changes attributes of %s and its directory, up to %llu",
+	sn_say(t->p->sn,
+	       "node %u changes attributes of %s and its directory, up to %llu",
 	       t->p->index, nm->path, (unsigned long long)t->p->sn->count);
 	task_end(t);
 }

@@ -96,7 +96,8 @@ static void what_was_acknowledged_stays(void **state)
 		if (wrong && !opts.go_on)
 			break;
 	}
-	print_message("%llu acknowledged operations, %llu crashes and stops, %llu seeds wrong\n",
+	print_message("%llu acknowledged operations, %llu crashes and stops, "
+		      "%llu seeds wrong\n",
 		      (unsigned long long)acks, (unsigned long long)faults,
 		      (unsigned long long)wrong);
 	assert_int_equal(0, wrong);

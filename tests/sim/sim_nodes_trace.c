@@ -124,7 +124,8 @@ static void say_frame(const char *head, const struct pool_frame *f,
 	if (f->type == POOL_MSG_HELD)
 		say_held(head, (Kvpool__Held *)m);
 	if (f->type == POOL_MSG_INVENTORY)
-		say_metas(head, "INVENTORY", ((Kvpool__Inventory *)m)->n_entries,
+		say_metas(head, "INVENTORY",
+			  ((Kvpool__Inventory *)m)->n_entries,
 			  ((Kvpool__Inventory *)m)->entries);
 	if (f->type == POOL_MSG_FEED)
 		say_metas(head, ((Kvpool__Feed *)m)->begin ? "FEED (anew)" :
@@ -155,8 +156,8 @@ void sn_trace_frame(const struct sim_host *from, const struct sim_host *to,
 		return;
 	who(from, a);
 	who(to, b);
-	snprintf(head, sizeof(head), "%s > %s%s%s", a, b, lost ? ", LOST: " : "",
-		 lost ? lost : "");
+	snprintf(head, sizeof(head), "%s > %s%s%s", a, b,
+		 lost ? ", LOST: " : "", lost ? lost : "");
 	say_frame(head, f, payload);
 }
 

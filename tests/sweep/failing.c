@@ -378,7 +378,7 @@ CALL_STATUS(EAGAIN, pthread_create,
 	     void *(*fn)(void *), void *arg),
 	    (thread, attr, fn, arg))
 
-/* ---- those with an optional argument, and those that may be at /dev/fuse ---- */
+/* ---- with an optional argument; or perhaps at /dev/fuse ---- */
 
 int open(const char *path, int flags, ...)
 {

@@ -132,8 +132,8 @@ static void count_place(void)
 
 /* ---- judging ---- */
 
-/* It could not be set before; or the feed has told of an older state between the
- * two, which shows until it tells of the newer one. */
+/* It could not be set before; or the feed has told of an older state between
+ * the two, which shows until it tells of the newer one. */
 static bool lost_attr(const struct said *s)
 {
 	return strstr(s->op, "removexattr") && s->err == -ENODATA;

@@ -1,7 +1,7 @@
 /*
  * The sweep over failing calls: for N = 1, 2, ... the Nth call of one daemon
- * fails (tests/sweep/failing.h) while a scenario is played on the mounts of a pool,
- * until one is played in which none failed. After each,
+ * fails (tests/sweep/failing.h) while a scenario is played on the mounts of a
+ * pool, until one is played in which none failed. After each,
  *
  *   every operation said something that makes sense, or did what it should;
  *   what it made is whole or absent, and the same through every mount;

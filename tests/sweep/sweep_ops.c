@@ -66,7 +66,8 @@ int op_put(const char *dir, const struct key *k, bool rename_it)
 		return -errno;
 	err = write_all(fd, k);
 	if (err)
-		unlink(at); /* before close: half of it is not to be published */
+		/* before close: half of it is not to be published */
+		unlink(at);
 	if (close(fd) && !err)
 		err = -errno;
 	if (!err && rename_it && rename(at, to))
@@ -347,9 +348,10 @@ static void rewrite_act(struct play *p)
 }
 
 const struct scenario scenarios[] = {
-	{ "put", "files written, renamed, published", NULL, put_act, NULL, false },
-	{ "get", "files fetched from another node", get_prepare, get_act,
-	  NULL, false },
+	{ "put", "files written, renamed, published", NULL, put_act, NULL,
+	  false },
+	{ "get", "files fetched from another node", get_prepare, get_act, NULL,
+	  false },
 	{ "evict", "a file put into a full store", evict_prepare, evict_act,
 	  NULL, true },
 	{ "copy", "a copy made on the master's order", copy_prepare, copy_act,

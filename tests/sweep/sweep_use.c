@@ -68,7 +68,8 @@ static int count_fds(pid_t pid, bool print)
 	return n;
 }
 
-/* Bytes in use of the store behind a mount, but for ready files: of one moment. */
+/* Bytes in use of the store behind a mount, but for ready files: of one moment.
+ */
 static long long bytes_used(const char *mount)
 {
 	static const char used[] = "kvpool_store_used_bytes ";

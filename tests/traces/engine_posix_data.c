@@ -396,7 +396,8 @@ static int empty_file(const struct eng_dir *t)
 }
 
 /* Two nodes make the same name, the second a little later each time: what the
- * other has published meanwhile may be opened or replaced, never be an error. */
+ * other has published meanwhile may be opened or replaced, never be an error.
+ */
 #define BOTH_NAMES 400
 #define BOTH_STEP_US 20
 static int both_create_thread(unsigned node, void *arg)

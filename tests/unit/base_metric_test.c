@@ -155,7 +155,8 @@ static void hooks_run_before_each_printing(void **state)
 	pool_metrics_close(NULL);
 }
 
-static void what_is_removed_is_not_printed_and_its_hooks_do_not_run(void **state)
+static void
+what_is_removed_is_not_printed_and_its_hooks_do_not_run(void **state)
 {
 	struct {
 		struct pool_counter c;

@@ -303,7 +303,8 @@ int main(void)
 		cmocka_unit_test(
 			a_host_may_be_as_long_as_promised_and_no_longer),
 		cmocka_unit_test(loopback_is_known_by_its_literals),
-		cmocka_unit_test(lists_of_addresses_are_parsed_whole_or_not_at_all),
+		cmocka_unit_test(
+			lists_of_addresses_are_parsed_whole_or_not_at_all),
 		cmocka_unit_test(an_address_is_printed_as_it_is_parsed),
 		cmocka_unit_test(a_wildcard_is_known_in_all_its_spellings),
 		cmocka_unit_test(sizes_are_printed_with_a_unit_that_fits),

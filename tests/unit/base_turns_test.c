@@ -112,10 +112,13 @@ static void the_longest_is_kept_and_shown_in_seconds(void **state)
 	pool_turns_add(&f->turns, 1250 * MS);
 	pool_turns_add(&f->turns, 5 * MS);
 	assert_int_equal(0, pool_metrics_print(f->metrics, &text, &len));
-	assert_non_null(strstr(text, "# TYPE kvpool_test_loop_turn_longest_seconds gauge\n"
-			       "kvpool_test_loop_turn_longest_seconds 1.250000000\n"));
-	assert_non_null(strstr(text, "kvpool_test_loop_turn_seconds_count 3\n"));
-	assert_non_null(strstr(text, "kvpool_test_loop_turn_seconds_sum 1.258000000\n"));
+	assert_non_null(strstr(
+		text, "# TYPE kvpool_test_loop_turn_longest_seconds gauge\n"
+		      "kvpool_test_loop_turn_longest_seconds 1.250000000\n"));
+	assert_non_null(
+		strstr(text, "kvpool_test_loop_turn_seconds_count 3\n"));
+	assert_non_null(strstr(
+		text, "kvpool_test_loop_turn_seconds_sum 1.258000000\n"));
 	free(text);
 }
 

@@ -355,7 +355,8 @@ static void metrics_are_prometheus_text(void **state)
 	(void)state;
 	assert_int_equal(r->status, 200);
 	assert_non_null(strstr(r->type, "text/plain; version=0.0.4"));
-	assert_non_null(strstr(r->body, "# TYPE kvpool_things_total counter\n"));
+	assert_non_null(
+		strstr(r->body, "# TYPE kvpool_things_total counter\n"));
 	assert_non_null(strstr(r->body, "\nkvpool_things_total 42\n"));
 }
 
@@ -374,10 +375,12 @@ static void pages_are_json_and_get_decoded_parameters(void **state)
 
 static void what_a_page_does_not_know_is_refused(void **state)
 {
-	static const char *const unknown[] = {
-		"/api/echo?text=a&tex=b", "/api/echo?texts=a", "/api/echo?=a",
-		"/api/echo?text%00=a", "/api/echo?other,%20text=a", "/api/long?a"
-	};
+	static const char *const unknown[] = { "/api/echo?text=a&tex=b",
+					       "/api/echo?texts=a",
+					       "/api/echo?=a",
+					       "/api/echo?text%00=a",
+					       "/api/echo?other,%20text=a",
+					       "/api/long?a" };
 	struct request *r;
 
 	(void)state;
@@ -501,9 +504,10 @@ static struct request *ask(const char *path, const char *host_header,
 static void a_name_that_was_made_to_resolve_to_us_is_refused(void **state)
 {
 	static const char *const good[] = {
-		"Host: localhost", "Host: LOCALHOST:80", "Host: 127.0.0.1:1",
-		"Host: 127.9.9.9", "Host: [::1]:7073", "Host: pool.example:7073",
-		"Host: kv1.", "Host: Kv1"
+		"Host: localhost",   "Host: LOCALHOST:80",
+		"Host: 127.0.0.1:1", "Host: 127.9.9.9",
+		"Host: [::1]:7073",  "Host: pool.example:7073",
+		"Host: kv1.",	     "Host: Kv1"
 	};
 	static const char *const bad[] = {
 		"Host: evil.example:7073", "Host: localhost.evil.example",
@@ -1189,7 +1193,8 @@ static void closing_with_an_open_connection_leaves_nothing(void **state)
 
 	(void)state;
 	addr.sin_port = htons(daemon_admin_port(t.admin));
-	assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)),
+			 0);
 	assert_int_equal(send(fd, "GET /hea", 8, 0), 8);
 	uv_run(&t.loop, UV_RUN_ONCE);
 	close(fd);

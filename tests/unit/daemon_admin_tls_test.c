@@ -205,7 +205,8 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 	return size * n;
 }
 
-static void set_file(CURL *curl, CURLoption o, const char *dir, const char *name)
+static void set_file(CURL *curl, CURLoption o, const char *dir,
+		     const char *name)
 {
 	char path[256];
 
@@ -571,8 +572,9 @@ static void it_closes_with_connections_of_every_kind(void **state)
 
 static int setup_all(void **state)
 {
-	static const struct pki_want other = { .uri = { "kvpool://other/admin" },
-					       .host = { "127.0.0.1" } };
+	static const struct pki_want other = {
+		.uri = { "kvpool://other/admin" }, .host = { "127.0.0.1" }
+	};
 	static const struct pki_want limited = {
 		.uri = { "kvpool://test/client/models" },
 		.host = { "127.0.0.1" }
@@ -623,8 +625,9 @@ int main(void)
 						setup_hasty, teardown),
 		cmocka_unit_test_setup_teardown(an_exchange_has_a_deadline,
 						setup_hasty, teardown),
-		cmocka_unit_test_setup_teardown(connections_beyond_the_total_limit_wait,
-						setup_trusting, teardown),
+		cmocka_unit_test_setup_teardown(
+			connections_beyond_the_total_limit_wait, setup_trusting,
+			teardown),
 		cmocka_unit_test_setup(it_closes_with_connections_of_every_kind,
 				       setup),
 	};

@@ -116,8 +116,9 @@ static void all_types_are_parsed_in_both_spellings(void **state)
 {
 	(void)state;
 	assert_int_equal(parse("--flag", "--some-text", "hello", "--store-size",
-			       "50gb", "--count=8", "--mode=1770", "--wait=500ms", "--at",
-			       "[::1]:99", "--level=warn", "--names=a", NULL),
+			       "50gb", "--count=8", "--mode=1770",
+			       "--wait=500ms", "--at", "[::1]:99",
+			       "--level=warn", "--names=a", NULL),
 			 0);
 	assert_true(v.flag);
 	assert_string_equal(v.text, "hello");
@@ -366,15 +367,18 @@ static void mount_becomes_a_command_line_of_the_daemon(void **state)
 
 	(void)state;
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m:7070", "/mnt/kv",
-				    "-o", "rw,_netdev,store_size=50G,no_passthrough"),
+				    "-o",
+				    "rw,_netdev,store_size=50G,no_passthrough"),
 			 0);
-	assert_string_equal(text, "kvpoold --store-size=0 --keeper --store-size=50G "
-				  "--no-passthrough --master=m:7070 --source=m:7070 "
-				  "--mount=/mnt/kv");
-	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x", "-sfv", "-n",
-				    "-t", "kvpool"),
+	assert_string_equal(text,
+			    "kvpoold --store-size=0 --keeper --store-size=50G "
+			    "--no-passthrough --master=m:7070 --source=m:7070 "
+			    "--mount=/mnt/kv");
+	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x", "-sfv",
+				    "-n", "-t", "kvpool"),
 			 0);
-	assert_string_equal(text, "kvpoold --store-size=0 --keeper --master=m --source=m --mount=/x");
+	assert_string_equal(text, "kvpoold --store-size=0 --keeper --master=m "
+				  "--source=m --mount=/x");
 	assert_true(m.fake);
 	assert_true(m.verbose);
 	assert_string_equal(m.dir, "/x");
@@ -382,8 +386,9 @@ static void mount_becomes_a_command_line_of_the_daemon(void **state)
 	/* The environment decides about the keeper, if it does. */
 	setenv("KVPOOL_KEEPER", "no", 1);
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x"), 0);
-	assert_string_equal(text, "kvpoold --store-size=0 --master=m --source=m "
-				  "--mount=/x");
+	assert_string_equal(text,
+			    "kvpoold --store-size=0 --master=m --source=m "
+			    "--mount=/x");
 	unsetenv("KVPOOL_KEEPER");
 }
 
@@ -397,8 +402,9 @@ static void flags_of_the_mount_are_passed_on_or_refused(void **state)
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x", "-o",
 				    "nosuid,noexec,noatime,x-y.z=1,nofail"),
 			 0);
-	assert_string_equal(text, "kvpoold --store-size=0 --keeper --noexec --noatime "
-				  "--master=m --source=m --mount=/x");
+	assert_string_equal(
+		text, "kvpoold --store-size=0 --keeper --noexec --noatime "
+		      "--master=m --source=m --mount=/x");
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
 		snprintf(list, sizeof(list), "rw,%s,insecure", refused[i]);
 		snprintf(want, sizeof(want), "-o: \"%s\" given; accepted: rw",
@@ -417,9 +423,11 @@ static void a_wrong_mount_command_line_is_refused(void **state)
 	(void)state;
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m:7070"), -EINVAL);
 	assert_says(text, "accepted: HOST:PORT[,HOST:PORT]... DIR");
-	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m:x", "/mnt"), -EINVAL);
+	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m:x", "/mnt"),
+			 -EINVAL);
 	assert_says(text, "\"m:x\" given");
-	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/mnt", "-o", "ro"),
+	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/mnt", "-o",
+				    "ro"),
 			 -EINVAL);
 	assert_says(text, "read-only");
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/mnt", "-o"),
@@ -436,7 +444,8 @@ static void too_many_mount_options_are_refused(void **state)
 	(void)state;
 	for (int i = 0; i < 200; i++)
 		strcat(list, "a=1,");
-	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/mnt", "-o", list),
+	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/mnt", "-o",
+				    list),
 			 -EINVAL);
 	assert_says(text, "more than");
 }

@@ -58,8 +58,11 @@ static void a_name_is_one_plain_file_name(void **state)
 
 static void any_host_makes_a_valid_default_name(void **state)
 {
-	static const char *const hosts[] = { "gpu7", ".x", "a b/c", "",
-		"a-host-name-as-long-as-linux-lets-one-be-0123456789-0123456789-x" };
+	static const char *const hosts[] = {
+		"gpu7", ".x", "a b/c", "",
+		"a-host-name-as-long-as-linux-lets-one-be-0123456789-"
+		"0123456789-x"
+	};
 	char name[DAEMON_NAME_MAX + 1];
 
 	(void)state;

@@ -353,9 +353,12 @@ static enum MHD_Result fake_login(struct fake_etcd *f, struct MHD_Connection *c,
 	fake_sleep(ms);
 	if (text[0])
 		return fake_send(c, 200, text);
-	return fake_send(c, 400,
-			 users ? "{\"error\":\"etcdserver: authentication failed, invalid user ID or password\",\"code\":3}" :
-				 "{\"error\":\"etcdserver: authentication is not enabled\",\"code\":9}");
+	return fake_send(
+		c, 400,
+		users ? "{\"error\":\"etcdserver: authentication failed, "
+			"invalid user ID or password\",\"code\":3}" :
+			"{\"error\":\"etcdserver: authentication is not "
+			"enabled\",\"code\":9}");
 }
 
 /* NULL: the request may be executed; else etcd's answer, and the status. */
@@ -375,11 +378,14 @@ static const char *fake_no_token(struct fake_etcd *f, struct MHD_Connection *c,
 	f->slow_ms = 0;
 	*ret_status = given ? 401 : 400;
 	if (!given)
-		return "{\"error\":\"etcdserver: user name is empty\",\"code\":3}";
+		return "{\"error\":\"etcdserver: user name is "
+		       "empty\",\"code\":3}";
 	/* In a stream the error has another form. */
 	return strstr(path, "/lease/keepalive") ?
-		       "{\"error\":{\"grpc_code\":16,\"http_code\":401,\"message\":\"etcdserver: invalid auth token\"}}" :
-		       "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}";
+		       "{\"error\":{\"grpc_code\":16,\"http_code\":401,"
+		       "\"message\":\"etcdserver: invalid auth token\"}}" :
+		       "{\"error\":\"etcdserver: invalid auth "
+		       "token\",\"code\":16}";
 }
 
 static enum MHD_Result fake_reply(struct fake_etcd *f, struct MHD_Connection *c,
@@ -419,11 +425,13 @@ static enum MHD_Result fake_reply(struct fake_etcd *f, struct MHD_Connection *c,
 	if (fault == FAKE_GARBAGE)
 		return fake_send(c, 200, "{\"header\": <html>");
 	if (fault == FAKE_NO_LEADER)
-		return fake_send(c, 503,
-				 "{\"error\":\"etcdserver: no leader\",\"code\":14}");
+		return fake_send(
+			c, 503,
+			"{\"error\":\"etcdserver: no leader\",\"code\":14}");
 	if (fault == FAKE_REFUSES)
 		return fake_send(c, 400,
-				 "{\"error\":\"etcdserver: too many operations in txn request\",\"code\":3}");
+				 "{\"error\":\"etcdserver: too many operations "
+				 "in txn request\",\"code\":3}");
 	text = answer ? json_dumps(answer, JSON_COMPACT) : strdup("{}");
 	json_decref(answer);
 	rc = fake_send(c, 200, text);

@@ -16,7 +16,8 @@
 
 #include "pool/conn/hello.h"
 
-static const uint8_t ask_id[POOL_ID_SIZE] = "asks", hold_id[POOL_ID_SIZE] = "holds";
+static const uint8_t ask_id[POOL_ID_SIZE] = "asks",
+		     hold_id[POOL_ID_SIZE] = "holds";
 
 /* ---- movers without a thread, until they are stopped ---- */
 
@@ -72,12 +73,12 @@ static void listen_somewhere(struct lanes *w)
 	socklen_t len = sizeof(at);
 
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	w->listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-			      0);
+	w->listening =
+		socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	assert_int_equal(bind(w->listening, (struct sockaddr *)&at, len), 0);
 	assert_int_equal(listen(w->listening, 8), 0);
-	assert_int_equal(getsockname(w->listening, (struct sockaddr *)&at, &len),
-			 0);
+	assert_int_equal(
+		getsockname(w->listening, (struct sockaddr *)&at, &len), 0);
 	w->port = ntohs(at.sin_port);
 }
 
@@ -439,8 +440,8 @@ void lanes_qp_open(struct lanes *w)
 
 void lanes_qp_connect(struct lanes *w)
 {
-	assert_int_equal(verbs_qp_connect(w->played.qp, &w->played.said.address),
-			 0);
+	assert_int_equal(
+		verbs_qp_connect(w->played.qp, &w->played.said.address), 0);
 }
 
 void lanes_say_address(struct lanes *w, enum link_word word,

@@ -22,7 +22,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		return NULL;
 	assert(attr->qp_type == IBV_QPT_RC);
 	assert(pd->context == attr->send_cq->context);
-	if (attr->cap.max_inline_data > fake_device_of(pd->context)->inline_max) {
+	if (attr->cap.max_inline_data >
+	    fake_device_of(pd->context)->inline_max) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -117,7 +118,8 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	int err = fake_fault_late("ibv_destroy_qp", qp->context);
 
 	if (q->unacked)
-		fake_die("a queue pair is destroyed with events that nobody acknowledged: this hangs");
+		fake_die("a queue pair is destroyed with events that nobody "
+			 "acknowledged: this hangs");
 	drop(&q->sends);
 	drop(&q->receives);
 	pool_list_del(&q->link);

@@ -85,9 +85,11 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 	int err = fake_fault_late("ibv_destroy_cq", cq->context);
 
 	if (f->users)
-		fake_die("a completion queue is destroyed before its queue pairs");
+		fake_die("a completion queue is destroyed before its queue "
+			 "pairs");
 	if (f->unacked)
-		fake_die("a completion queue is destroyed with events that nobody acknowledged: this hangs");
+		fake_die("a completion queue is destroyed with events that "
+			 "nobody acknowledged: this hangs");
 	cq->channel->refcnt--;
 	fake_made(cq->context, -1);
 	free(f->wcs);
@@ -270,7 +272,8 @@ static enum ibv_wc_status copy(struct fake_qp *peer, const struct fake_work *w)
 /* Executes the oldest send of q. False: it must wait. */
 static bool perform(struct fake_qp *q)
 {
-	struct fake_work *w = pool_list_first(&q->sends, struct fake_work, link);
+	struct fake_work *w =
+		pool_list_first(&q->sends, struct fake_work, link);
 	struct fake_qp *peer = fake_qp_by_number(q->attr.dest_qp_num);
 	bool up = peer && !is_mute(peer) &&
 		  (peer->qp.state == IBV_QPS_RTR ||

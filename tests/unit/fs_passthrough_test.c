@@ -380,7 +380,8 @@ int main(void)
 		cmocka_unit_test(passthrough_is_taken_when_offered_and_wanted),
 		cmocka_unit_test(passthrough_is_left_when_not_wanted),
 		cmocka_unit_test(what_the_kernel_does_not_offer_is_not_taken),
-		cmocka_unit_test(a_kernel_without_second_flags_gets_libfuse_s_answer),
+		cmocka_unit_test(
+			a_kernel_without_second_flags_gets_libfuse_s_answer),
 		cmocka_unit_test(killpriv_v2_is_taken_exactly_when_offered),
 		cmocka_unit_test(look_ups_come_at_once_where_the_kernel_can),
 		cmocka_unit_test(look_ups_stay_one_by_one),

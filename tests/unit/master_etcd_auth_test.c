@@ -168,7 +168,8 @@ static void one_token_serves_all(void **state)
 	assert_true(page_has("\nkvpool_etcd_tls 0\n"));
 }
 
-static void a_token_that_is_over_is_replaced_and_nothing_done_twice(void **state)
+static void
+a_token_that_is_over_is_replaced_and_nothing_done_twice(void **state)
 {
 	(void)state;
 	open_at(one.url);

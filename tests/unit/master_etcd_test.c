@@ -111,9 +111,11 @@ static void what_is_put_is_read_again_whatever_its_bytes(void **state)
 		assert_int_equal(
 			0, ask(etcd_txn(json_array(),
 					json_pack("[o,o]",
-						  etcd_op_put(text("k"),
-							      etcd_slice(value, (size_t)n),
-							      0),
+						  etcd_op_put(
+							  text("k"),
+							  etcd_slice(value,
+								     (size_t)n),
+							  0),
 						  etcd_op_get(text("k"))),
 					NULL),
 			       5000, &answer));
@@ -129,7 +131,8 @@ static void what_is_put_is_read_again_whatever_its_bytes(void **state)
 
 static void what_is_no_base64_is_refused(void **state)
 {
-	static const char *const bad[] = { "a", "a===", "!!!!", "ab=c", "=abc" };
+	static const char *const bad[] = { "a", "a===", "!!!!", "ab=c",
+					   "=abc" };
 	char *data = NULL;
 	size_t len, i;
 
@@ -326,10 +329,20 @@ static void urls_are_judged(void **state)
 		"http://a:1,http://b:2", "http://10.0.0.1:2379"
 	};
 	static const char *const bad[] = {
-		"", "a:2379", "http://", "ftp://a", "http://a:x", "http://a/v3",
-		"http://a,", ",http://a", "http://a:0", "http://u@a",
-		"http://a,https://b", "https://a,http://b",
-		"http://1,http://2,http://3,http://4,http://5,http://6,http://7,http://8,http://9"
+		"",
+		"a:2379",
+		"http://",
+		"ftp://a",
+		"http://a:x",
+		"http://a/v3",
+		"http://a,",
+		",http://a",
+		"http://a:0",
+		"http://u@a",
+		"http://a,https://b",
+		"https://a,http://b",
+		"http://1,http://2,http://3,http://4,http://5,http://6,http://"
+		"7,http://8,http://9"
 	};
 	size_t i;
 

@@ -507,7 +507,8 @@ static inline void fake_gone(struct fake_node *n, const char *path,
 					   &inv.base));
 }
 
-static inline void fake_subscribe(struct fake_node *n, uint64_t epoch, uint64_t seq)
+static inline void fake_subscribe(struct fake_node *n, uint64_t epoch,
+				  uint64_t seq)
 {
 	Kvpool__Subscribe sub = KVPOOL__SUBSCRIBE__INIT;
 
@@ -588,8 +589,8 @@ static inline uint64_t fake_rewrite(struct fake_node *n, const char *path)
 }
 
 /* SETATTR of the one xattr name=value. */
-static inline int fake_rule(struct fake_node *n, const char *path, const char *name,
-		     const char *value)
+static inline int fake_rule(struct fake_node *n, const char *path,
+			    const char *name, const char *value)
 {
 	Kvpool__Op op = KVPOOL__OP__INIT;
 	Kvpool__Xattr x = KVPOOL__XATTR__INIT, *xs[1] = { &x };
@@ -630,11 +631,12 @@ static inline void fake_evict(struct fake_node *n, const char *path,
 	fake_evict_for(n, path, gen, 0, 0);
 }
 
-static inline void fake_held(struct fake_node *n, const char *path, uint64_t gen,
-		      int status)
+static inline void fake_held(struct fake_node *n, const char *path,
+			     uint64_t gen, int status)
 {
 	Kvpool__Held held = KVPOOL__HELD__INIT;
-	Kvpool__Held__Item item = KVPOOL__HELD__ITEM__INIT, *list[1] = { &item };
+	Kvpool__Held__Item item = KVPOOL__HELD__ITEM__INIT,
+			   *list[1] = { &item };
 	Kvpool__NodeInfo info;
 
 	item.path.data = (uint8_t *)path;

@@ -1102,8 +1102,7 @@ int main(void)
 		cmocka_unit_test(
 			a_name_that_always_changes_does_not_prolong_a_wait),
 		cmocka_unit_test(a_reconnected_mount_is_waited_for_up_to_now),
-		cmocka_unit_test(
-			a_wait_follows_the_name_that_was_changed_last),
+		cmocka_unit_test(a_wait_follows_the_name_that_was_changed_last),
 		cmocka_unit_test(
 			a_wait_follows_an_untold_name_that_goes_or_comes_back),
 		cmocka_unit_test(
@@ -1114,12 +1113,12 @@ int main(void)
 			a_wait_ends_when_what_came_after_all_that_is_sent_is_dropped),
 		cmocka_unit_test(
 			a_wait_for_a_file_that_was_given_away_is_for_its_deletion),
-		cmocka_unit_test(a_picture_waits_for_what_moves_in_its_last_lap),
+		cmocka_unit_test(
+			a_picture_waits_for_what_moves_in_its_last_lap),
 		cmocka_unit_test(a_picture_does_not_wait_for_ever),
 		cmocka_unit_test(
 			a_picture_is_complete_after_names_that_moved_are_sent),
-		cmocka_unit_test(
-			a_forgotten_deletion_causes_a_whole_picture),
+		cmocka_unit_test(a_forgotten_deletion_causes_a_whole_picture),
 		cmocka_unit_test(
 			a_wait_for_a_forgotten_deletion_is_for_the_pictures_end),
 		cmocka_unit_test(the_end_of_a_picture_has_an_ack_of_its_own),

@@ -93,8 +93,9 @@ static void open_one(struct candidate *k, const char *address)
 
 	memset(k, 0, sizeof(*k));
 	k->address = address;
-	assert_int_equal(0, etcd_open(&loop, &(struct etcd_access){ .urls = urls },
-				     NULL, &k->etcd));
+	assert_int_equal(0,
+			 etcd_open(&loop, &(struct etcd_access){ .urls = urls },
+				   NULL, &k->etcd));
 	o.etcd = k->etcd;
 	assert_int_equal(0, leader_open(&o, &k->leader));
 }
@@ -161,7 +162,8 @@ static void one_of_two_leads_and_the_other_knows_where_it_is(void **state)
 	assert_false(leader_acting(waits->leader));
 	assert_int_equal(0, waits->elected);
 	assert_int_equal(1, leads->epoch);
-	assert_int_equal(leads->fence, fake_find_key(&fake, KEY_LEADER)->create);
+	assert_int_equal(leads->fence,
+			 fake_find_key(&fake, KEY_LEADER)->create);
 	assert_non_null(fake_find_key(&fake, KEY_VERSION));
 }
 
@@ -177,7 +179,8 @@ static void one_that_ends_in_order_makes_room_at_once(void **state)
 	assert_int_equal(2, c[1].epoch);
 }
 
-static void a_lease_that_etcd_ended_ends_leadership_and_epochs_rise(void **state)
+static void
+a_lease_that_etcd_ended_ends_leadership_and_epochs_rise(void **state)
 {
 	(void)state;
 	open_one(&c[0], "h:1");
@@ -241,7 +244,8 @@ static void it_does_not_stand_again_before_all_is_put_down(void **state)
 	run_until(c[0].elected == 2);
 }
 
-static void an_election_whose_answer_got_lost_does_not_stay_in_the_way(void **state)
+static void
+an_election_whose_answer_got_lost_does_not_stay_in_the_way(void **state)
 {
 	(void)state;
 	fake_set_once(&fake, FAKE_LOSES_WORD, 1500, "request_put");

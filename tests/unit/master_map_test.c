@@ -634,7 +634,8 @@ static void over_a_tombstone_another_owner_leaves_the_first_one_his(
 
 	others.uid = 8;
 	master_map_remove_file(m, put(m, "k"), 6, 10);
-	assert_int_equal(0, master_map_make_file(m, "k", 1, &others, &f, &made));
+	assert_int_equal(0,
+			 master_map_make_file(m, "k", 1, &others, &f, &made));
 	assert_int_equal(1, m->formers.count);
 	f->gen = 7;
 	master_map_touch_file(m, f);
@@ -813,8 +814,8 @@ static void figures_are_sent_in_rounds_if_there_are_many_mounts(void **state)
 
 	(void)state;
 	master_members_init(&ms);
-	assert_int_equal(0, master_members_make(&ms, (uint8_t *)"0123456789abcdef",
-						&mb));
+	assert_int_equal(0, master_members_make(
+				    &ms, (uint8_t *)"0123456789abcdef", &mb));
 	before = ms.changes;
 	says.used = 1;
 	master_member_figures(&ms, mb, &says);

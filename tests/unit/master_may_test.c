@@ -260,7 +260,8 @@ static void inside_all_is_allowed(void **state)
 	assert_int_equal(0, count("kvpool_master_not_allowed_total"));
 }
 
-static void the_namespace_itself_can_be_made_and_set_but_not_removed(void **state)
+static void
+the_namespace_itself_can_be_made_and_set_but_not_removed(void **state)
 {
 	(void)state;
 	all_come();
@@ -434,7 +435,8 @@ static void a_limited_client_does_not_raise_the_epoch(void **state)
 	opts.recover_ms = 0;
 }
 
-static void after_a_start_it_is_judged_when_others_have_listed_theirs(void **state)
+static void
+after_a_start_it_is_judged_when_others_have_listed_theirs(void **state)
 {
 	uint64_t gen;
 	int i;

@@ -52,7 +52,8 @@ static void fill(void)
 	}
 }
 
-static void a_place_is_free_once_a_patrol_has_taken_its_holders_away(void **state)
+static void
+a_place_is_free_once_a_patrol_has_taken_its_holders_away(void **state)
 {
 	struct master_member *mb, *left = NULL;
 
@@ -99,7 +100,8 @@ static void a_description_has_no_control_bytes(void **state)
 	assert_string_equal("h?c:1", mb->advertise);
 }
 
-static void what_a_patrol_finds_kept_is_not_evictable_on_a_store_without_a_mount(
+static void
+what_a_patrol_finds_kept_is_not_evictable_on_a_store_without_a_mount(
 	void **state)
 {
 	Kvpool__NodeInfo info = KVPOOL__NODE_INFO__INIT;

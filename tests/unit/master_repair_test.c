@@ -541,7 +541,8 @@ static void lack_of_space_is_reported(void **state)
 }
 
 /* An fsync on the client waits for the copy. */
-static void what_a_client_has_put_is_stored_as_soon_as_there_is_room(void **state)
+static void
+what_a_client_has_put_is_stored_as_soon_as_there_is_room(void **state)
 {
 	uint64_t begin;
 

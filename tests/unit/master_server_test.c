@@ -103,8 +103,9 @@ static void versions_and_the_clock_are_told(void **state)
 	assert_string_equal("9.8.7+abc", node[0].masters_program);
 	/* What would write to a terminal, is not UTF-8, or is too long; an
 	 * older version tells none. */
-	node[1].program = "1\n\x1b[2J\xff\"12345678901234567890123456789012345678"
-			  "901234567890";
+	node[1].program =
+		"1\n\x1b[2J\xff\"12345678901234567890123456789012345678"
+		"901234567890";
 	join(&node[1]);
 	join(&node[2]);
 	assert_version(0, "0.1.0+def");
@@ -131,7 +132,8 @@ static void dial_until_welcomed(struct fake_node *n)
 	} while (!n->welcomed);
 }
 
-static void a_master_that_recovers_begins_above_what_nodes_have_seen(void **state)
+static void
+a_master_that_recovers_begins_above_what_nodes_have_seen(void **state)
 {
 	uint64_t old = (9ull << POOL_GEN_SEQ_BITS) + 7;
 
@@ -377,7 +379,8 @@ static void operations_are_judged_as_a_filesystem_would(void **state)
 	assert_int_equal(-EISDIR, fake_do(n, KVPOOL__OP__KIND__PUBLISH, "d"));
 	assert_int_equal(-ENOTDIR,
 			 fake_do(n, KVPOOL__OP__KIND__PUBLISH, "d/k/x"));
-	assert_int_equal(-EINVAL, fake_do(n, KVPOOL__OP__KIND__PUBLISH, "../x"));
+	assert_int_equal(-EINVAL,
+			 fake_do(n, KVPOOL__OP__KIND__PUBLISH, "../x"));
 	assert_int_equal(-EINVAL, fake_do(n, KVPOOL__OP__KIND__PUBLISH, ""));
 	assert_int_equal(-ENOTEMPTY, fake_do(n, KVPOOL__OP__KIND__RMDIR, "d"));
 	assert_int_equal(-ENOTDIR, fake_do(n, KVPOOL__OP__KIND__RMDIR, "d/k"));
@@ -636,7 +639,8 @@ static void a_node_back_in_time_loses_only_what_it_lists_no_more(void **state)
 	assert_int_equal(1, status_of("keys"));
 }
 
-static void what_was_replaced_does_not_come_back_when_that_has_left(void **state)
+static void
+what_was_replaced_does_not_come_back_when_that_has_left(void **state)
 {
 	uint64_t old, new;
 
@@ -1126,7 +1130,8 @@ static void an_unlink_leaves_what_was_put_beside_it(void **state)
 
 /* The version was published again and then evicted. The next master knows that
  * from its state. */
-static void what_a_change_was_made_from_is_not_newer_when_it_has_left(void **state)
+static void
+what_a_change_was_made_from_is_not_newer_when_it_has_left(void **state)
 {
 	Kvpool__Content from = KVPOOL__CONTENT__INIT;
 	struct late l = { .path = "k", .bytes = "other bytes, yes" };
@@ -1210,7 +1215,8 @@ static void deleted_and_rewritten_names_do_not_come_back(void **state)
 	dead = fake_publish(&node[0], "dead");
 	old = fake_publish(&node[0], "old");
 	fake_hang_up(&node[0]);
-	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
+	assert_int_equal(0,
+			 fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
 	fake_rewrite(&node[1], "old");
 	dial(&node[0]);
 	fake_inventory(&node[0], "dead", dead, false);
@@ -1315,7 +1321,8 @@ static void after_a_long_absence_unknown_names_are_not_taken_back(void **state)
 	dead = fake_publish(&node[0], "dead");
 	alone = fake_publish(&node[0], "alone");
 	fake_hang_up(&node[0]);
-	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
+	assert_int_equal(0,
+			 fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
 	run_until(&loop, status_of("keys") == 0);
 	pool_clock_set(&clock);
 	run_until(&loop, status_of("tombstones") == 0);
@@ -1365,7 +1372,8 @@ static void delete_much_and_come_back(bool restarted)
 	fake_uid = 0;
 	fake_hang_up(&node[0]);
 	run_until(&loop, master->members.by_index[0]->left_wall_ns);
-	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
+	assert_int_equal(0,
+			 fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
 	delete_many(&node[1], 1000, 0, 20);
 	forget_all_but(8);
 	if (restarted) {
@@ -1853,8 +1861,10 @@ static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
 	join(&node[1]);
 	gen = fake_publish(&node[0], "d/k");
 	dead = fake_publish(&node[0], "d/dead");
-	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "empty"));
-	assert_int_equal(0, fake_rule(&node[0], "d", "user.kvpool.pin", "hard"));
+	assert_int_equal(0,
+			 fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "empty"));
+	assert_int_equal(0,
+			 fake_rule(&node[0], "d", "user.kvpool.pin", "hard"));
 	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK,
 				    "d/dead"));
 	restart_master();
@@ -2110,9 +2120,10 @@ static uint64_t reload_us(unsigned int keys)
 	run_until(&loop, node[0].completes > completes);
 	start = pool_now_us() - start;
 	cpu = thread_cpu_us() - cpu;
-	print_message("%u keys: known after %u ms, told after %u ms, CPU %u ms\n",
-		      keys, (unsigned int)(known / 1000),
-		      (unsigned int)(start / 1000), (unsigned int)(cpu / 1000));
+	print_message(
+		"%u keys: known after %u ms, told after %u ms, CPU %u ms\n",
+		keys, (unsigned int)(known / 1000),
+		(unsigned int)(start / 1000), (unsigned int)(cpu / 1000));
 	assert_true(node[0].nfeed_entries >= entries + keys);
 	return cpu;
 }

@@ -341,7 +341,8 @@ int main(void)
 		state_test(records_come_back_in_order),
 		state_test(flushed_records_survive_a_kill),
 		state_test(a_torn_last_record_is_cut_off_wherever_it_tore),
-		state_test(damage_in_the_middle_is_refused_and_nothing_is_overwritten),
+		state_test(
+			damage_in_the_middle_is_refused_and_nothing_is_overwritten),
 		state_test(another_version_is_refused),
 		state_test(a_record_of_a_newer_version_is_refused_and_left),
 		state_test(a_second_master_is_refused),

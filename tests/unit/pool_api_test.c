@@ -122,8 +122,8 @@ static void values_that_make_no_sense_are_refused(void **state)
 		assert_int_equal(kvpool_stat(path, &s), -EBADMSG);
 	}
 	set("user.kvpool.generation", "1.7");
-	set("user.kvpool.checksum",
-	    "0123456789012345678901234567890123456789012345678901234567890123456789");
+	set("user.kvpool.checksum", "012345678901234567890123456789012345678901"
+				    "2345678901234567890123456789");
 	assert_int_equal(kvpool_stat(path, &s), -ERANGE);
 	assert_int_equal(s.size, 9);
 }

@@ -215,7 +215,8 @@ static void a_line_brings_what_is_asked_for(void **state)
 
 /* The rest of an object is less than a slice. The client reads it as soon as it
  * arrives. */
-static void a_pause_before_the_last_bytes_is_all_that_is_waited_for(void **state)
+static void
+a_pause_before_the_last_bytes_is_all_that_is_waited_for(void **state)
 {
 	struct client_lines lines;
 	struct client_line *l;
@@ -574,7 +575,8 @@ int main(void)
 		#t " (beside a store)", t, setup_beside, teardown, NULL \
 	}
 		cmocka_unit_test(a_line_brings_what_is_asked_for),
-		cmocka_unit_test(a_pause_before_the_last_bytes_is_all_that_is_waited_for),
+		cmocka_unit_test(
+			a_pause_before_the_last_bytes_is_all_that_is_waited_for),
 		cmocka_unit_test(what_is_refused_leaves_the_line_as_it_was),
 		cmocka_unit_test(a_bad_holder_is_backed_off),
 		cmocka_unit_test(another_node_at_its_address_is_not_asked),

@@ -99,7 +99,8 @@ static void *play(void *arg)
 	int fd[CONNS_MAX], n = 0;
 
 	(void)arg;
-	while (n < CONNS_MAX && (fd[n] = accept(t.listen_fd, NULL, NULL)) >= 0) {
+	while (n < CONNS_MAX &&
+	       (fd[n] = accept(t.listen_fd, NULL, NULL)) >= 0) {
 		s[n] = greet(fd[n]);
 		n++;
 	}

@@ -50,7 +50,8 @@ static void one_alone_is_tried_again_ever_more_slowly(void **state)
 	assert_int_equal(1, dialled());
 }
 
-static void of_several_the_next_is_tried_at_once_and_rounds_have_a_pause(void **state)
+static void
+of_several_the_next_is_tried_at_once_and_rounds_have_a_pause(void **state)
 {
 	int round;
 
@@ -145,7 +146,9 @@ static void without_a_list_it_waits_for_a_name(void **state)
 
 static void nonsense_for_a_name_is_as_if_none_was_given(void **state)
 {
-	static const char *const bad[] = { "", "h", "h:0", "h:x", ":1", "a b:1" };
+	static const char *const bad[] = {
+		"", "h", "h:0", "h:x", ":1", "a b:1"
+	};
 	size_t i;
 
 	(void)state;
@@ -184,10 +187,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_alone_is_tried_again_ever_more_slowly),
-		cmocka_unit_test(of_several_the_next_is_tried_at_once_and_rounds_have_a_pause),
+		cmocka_unit_test(
+			of_several_the_next_is_tried_at_once_and_rounds_have_a_pause),
 		cmocka_unit_test(a_master_named_by_a_standby_is_next),
-		cmocka_unit_test(nobodys_word_counts_for_one_that_has_just_failed),
-		cmocka_unit_test(one_that_has_just_failed_is_left_out_while_there_are_others),
+		cmocka_unit_test(
+			nobodys_word_counts_for_one_that_has_just_failed),
+		cmocka_unit_test(
+			one_that_has_just_failed_is_left_out_while_there_are_others),
 		cmocka_unit_test(without_a_list_it_waits_for_a_name),
 		cmocka_unit_test(nonsense_for_a_name_is_as_if_none_was_given),
 		cmocka_unit_test(a_slow_master_gets_more_time_up_to_a_bound),

@@ -269,7 +269,8 @@ static void a_scan_is_bounded_and_goes_on_where_it_ended(void **state)
 	assert_null(pool_evict_victim(f->ev, POOL_EVICT_COUNTED, may_none,
 				      &looked, 1000));
 	assert_int_equal(looked, N);
-	assert_null(pool_evict_victim(f->ev, POOL_EVICT_COUNTED, NULL, NULL, 0));
+	assert_null(
+		pool_evict_victim(f->ev, POOL_EVICT_COUNTED, NULL, NULL, 0));
 }
 
 static void what_was_set_aside_rejoins_as_time_goes_by(void **state)

@@ -22,8 +22,9 @@ static void pass_on(const struct pool_handover *w, struct pool_handover *r,
 	memset(r, 0, sizeof(*r));
 	r->fds = calloc(w->nfds, sizeof(int));
 	for (i = 0; i < w->nfds; i++)
-		r->fds[i] = w->fds[i] < 0 ? -1 :
-					    fcntl(w->fds[i], F_DUPFD_CLOEXEC, 0);
+		r->fds[i] = w->fds[i] < 0 ?
+				    -1 :
+				    fcntl(w->fds[i], F_DUPFD_CLOEXEC, 0);
 	r->nfds = w->nfds;
 	if (cut)
 		assert_int_equal(0, ftruncate(r->fds[0],

@@ -67,8 +67,9 @@ static void meminfo_1_gib(void)
 			     "MemFree:             100 kB\n");
 }
 
-#define V1_MOUNT \
-	"35 31 0:32 / /sys/fs/cgroup/memory rw shared:3 - cgroup cgroup rw,memory\n"
+#define V1_MOUNT                                                          \
+	"35 31 0:32 / /sys/fs/cgroup/memory rw shared:3 - cgroup cgroup " \
+	"rw,memory\n"
 #define OTHER_MOUNTS                                                      \
 	"23 1 254:0 / / rw,relatime - ext4 /dev/root rw\n"                \
 	"33 31 0:33 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
@@ -205,7 +206,8 @@ static void mount_points_with_blanks_are_understood(void **state)
 	assert_int_equal(limit("(v2)"), 8 * MIB);
 }
 
-static void what_cannot_be_understood_of_the_cgroups_limits_nothing(void **state)
+static void
+what_cannot_be_understood_of_the_cgroups_limits_nothing(void **state)
 {
 	(void)state;
 	meminfo_1_gib();

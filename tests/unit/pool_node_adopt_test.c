@@ -158,7 +158,8 @@ static void damage_found_after_a_restart_is_never_served(void **state)
 	assert_count(1, f, 0, bad_sums);
 }
 
-static void a_cached_copy_that_was_renamed_is_found_after_a_restart(void **state)
+static void
+a_cached_copy_that_was_renamed_is_found_after_a_restart(void **state)
 {
 	struct fixture *f = *state;
 

@@ -261,7 +261,7 @@ static void what_the_master_has_no_room_for_does_not_stay(void **state)
 	root = pool_node_root(node(f, 0));
 	assert_int_equal(0, mkdir_top(f, 0, "d", &d));
 	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "x", 1, &writers,
-					    &e)); /* uses up that user's share */
+					    &e)); /* uses up the user's share */
 	run_until(f, all_answered(f, 0));
 	pool_quota_limit(&node(f, 0)->quota, 0, 0); /* no limit */
 	assert_int_equal(0, mkdir_top(f, 0, "e", &e));

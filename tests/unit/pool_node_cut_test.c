@@ -303,7 +303,8 @@ static void a_new_name_is_written_again_while_cut_off(void **state)
 
 /* The master has sent the name to other nodes, which open it while the node
  * joins again and does not know that it was published. */
-static void what_was_not_answered_is_there_for_others_all_the_while(void **state)
+static void
+what_was_not_answered_is_there_for_others_all_the_while(void **state)
 {
 	struct fixture *f = *state;
 
@@ -313,8 +314,8 @@ static void what_was_not_answered_is_there_for_others_all_the_while(void **state
 	cut(f);
 	pool_faults_clear(lossy.faults);
 	run_until(f, (assert_non_null(find(f, 1, "k")), true) &&
-			     node_session_up(node(f, 0)) && all_answered(f, 0) &&
-			     !f->master->patrol.active);
+			     node_session_up(node(f, 0)) &&
+			     all_answered(f, 0) && !f->master->patrol.active);
 	assert_acknowledged(f, "k", 1);
 }
 

@@ -367,8 +367,8 @@ static void a_file_that_is_cut_or_missing_is_withdrawn(void **state)
 	assert_int_equal(1, kept_aside(f, 0));
 }
 
-/* Reads a large object in pieces from both holders. A holder that was delayed on
- * a busy machine is left out, so this is repeated until the damaged copy was
+/* Reads a large object in pieces from both holders. A holder that was delayed
+ * on a busy machine is left out, so this is repeated until the damaged copy was
  * read and reported. */
 static void read_from_both(struct fixture *f, int i, const char *name,
 			   uint64_t size, uint32_t seed)

@@ -110,8 +110,9 @@ static void a_loop_of_changes_leaves_one_of_each_attribute(void **state)
 		assert_int_equal(0, k % 2 ? set_xattr(f, 0, d, "user.d", NULL) :
 					    set_xattr(f, 0, d, "user.d", "x"));
 	}
-	assert_string_equal("SETATTR d, SETATTR d, SETATTR d, SETATTR d, SETATTR d",
-			    queue_of(f));
+	assert_string_equal(
+		"SETATTR d, SETATTR d, SETATTR d, SETATTR d, SETATTR d",
+		queue_of(f));
 	assert_mirrors_agree(f, "d");
 	d = there(f, 1, "d");
 	assert_true(has_xattr(d, "user.a", "10000"));
@@ -337,7 +338,8 @@ static void a_change_of_the_name_is_not_passed(void **state)
 	assert_int_equal(0, mkdir_top(f, 0, "d", &e));
 	assert_int_equal(0, set_xattr(f, 0, &e->d.e, "user.a", "2"));
 	assert_int_equal(0, set_xattr(f, 0, to, "user.b", "2"));
-	assert_string_equal("SETATTR d, MKDIR e, SETATTR e, RMDIR d, MKDIR d, SETATTR d, SETATTR e",
+	assert_string_equal("SETATTR d, MKDIR e, SETATTR e, RMDIR d, MKDIR d, "
+			    "SETATTR d, SETATTR e",
 			    queue_of(f));
 	assert_mirrors_agree(f, "d");
 	assert_mirrors_agree(f, "e");
@@ -550,10 +552,12 @@ static void a_deletion_names_its_caller(void **state)
 	pool_node_caller(n, NODE_NO_CALLER);
 	assert_int_equal(0, pool_node_unlink(n, find(f, 0, "l")));
 	run_until(f, all_answered(f, 0));
-	assert_int_equal(MASTER_BY_ALL,
-			 master_map_grave(&f->master->map, "k", 1)->account.kind);
-	assert_int_equal(MASTER_BY_OWNER,
-			 master_map_grave(&f->master->map, "l", 1)->account.kind);
+	assert_int_equal(
+		MASTER_BY_ALL,
+		master_map_grave(&f->master->map, "k", 1)->account.kind);
+	assert_int_equal(
+		MASTER_BY_OWNER,
+		master_map_grave(&f->master->map, "l", 1)->account.kind);
 }
 
 /* Also for a file that is not published yet. */

@@ -410,8 +410,7 @@ int main(int argc, char **argv)
 		T(the_same_content_is_not_left_to_a_node_that_has_gone),
 		T(a_clients_same_content_is_not_left_to_it_either),
 		T(a_put_does_not_count_on_a_copy_in_doubt),
-		T(
-			the_same_content_again_is_published_if_another_was_on_its_way),
+		T(the_same_content_again_is_published_if_another_was_on_its_way),
 		T(a_name_that_is_replaced_again_and_again_is_always_there),
 		T(what_is_being_taken_back_is_not_the_same_content),
 	};

@@ -581,7 +581,8 @@ static void a_barrier_asks_the_next_master_again(void **state)
 	run_for(f, 60); /* it asks */
 	assert_false(t.done);
 	stop_master(f);
-	run_until(f, !node_session_up(node(f, 0)) && !node_session_up(node(f, 1)));
+	run_until(f,
+		  !node_session_up(node(f, 0)) && !node_session_up(node(f, 1)));
 	f->m[1].calls.slow = false;
 	pool_node_notified(node(f, 1), f->m[1].calls.telling);
 	start_master(f);
@@ -604,8 +605,7 @@ int main(int argc, char **argv)
 		T(what_is_published_during_a_picture_outlives_it),
 		T(what_was_published_before_a_picture_is_in_it),
 		T(a_picture_of_an_older_version_ends_a_cached_copy),
-		T(
-			what_was_named_before_the_first_picture_of_a_session_outlives_it),
+		T(what_was_named_before_the_first_picture_of_a_session_outlives_it),
 		T(a_barrier_without_a_master_times_out),
 		T(a_barrier_ends_after_the_publications_before_it),
 		T(a_barrier_waits_until_other_kernels_are_notified),

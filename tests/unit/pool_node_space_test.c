@@ -137,7 +137,8 @@ static void a_claim_waits_for_what_is_being_sent_to_a_peer(void **state)
 	start_pool(f, 1);
 	need_own_tmpfs(f, 0);
 	publish(f, 0, "k", 24 * MIB, 1);
-	fd = pool_store_fd(pool_node_store(node(f, 0)), find(f, 0, "k")->obj->id,
+	fd = pool_store_fd(pool_node_store(node(f, 0)),
+			   find(f, 0, "k")->obj->id,
 			   O_RDONLY); /* a mover holds it open */
 	assert_true(fd >= 0);
 	assert_int_equal(0, claim(f, &t, 16 * MIB, 10000));
@@ -353,7 +354,8 @@ static void objects_that_may_not_go_are_in_no_others_way(void **state)
 						name, MIB, i));
 	}
 	assert_count(0, f, 0, claims_refused);
-	assert_in_range(pool_counter_value(&node(f, 0)->c.evicted_last), 30, 64);
+	assert_in_range(pool_counter_value(&node(f, 0)->c.evicted_last), 30,
+			64);
 	for (i = 0; i < 600; i++) {
 		snprintf(name, sizeof(name), "k%u", i);
 		assert_non_null(find_in(f, 0, d, name));
@@ -362,10 +364,9 @@ static void objects_that_may_not_go_are_in_no_others_way(void **state)
 	assert_true(node_evictable(node(f, 0)) < 32 * MIB);
 	assert_int_equal(600, pool_evict_count(node(f, 0)->evict,
 					       POOL_EVICT_KEPT));
-	assert_int_equal(0, pool_node_setattr(node(f, 0), &d->d.e,
-					      POOL_SET_XATTRS,
-					      &(struct node_attr){ .mode = 0755 },
-					      NULL));
+	assert_int_equal(0, pool_node_setattr(
+				    node(f, 0), &d->d.e, POOL_SET_XATTRS,
+				    &(struct node_attr){ .mode = 0755 }, NULL));
 	assert_int_equal(0, pool_evict_count(node(f, 0)->evict,
 					     POOL_EVICT_KEPT));
 }

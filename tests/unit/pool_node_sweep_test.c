@@ -29,7 +29,8 @@ static int setup(void **state)
 static void free_entry(struct pool_entry *e, void *arg)
 {
 	(void)arg;
-	pool_xattrs_free(e->is_dir ? node_dir(e)->xattrs : node_file(e)->xattrs);
+	pool_xattrs_free(e->is_dir ? node_dir(e)->xattrs :
+				     node_file(e)->xattrs);
 }
 
 static int teardown(void **state)

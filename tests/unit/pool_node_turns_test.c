@@ -403,8 +403,9 @@ static void a_file_that_waits_is_unlinked_without_a_search(void **state)
 		last = ns < last ? ns : last;
 	}
 	assert_int_equal(PENDING - 8 * SOME, n->nops);
-	print_message("%u unlinked: the first ones %.2f ms, the last ones %.2f ms\n",
-		      SOME, (double)first / 1e6, (double)last / 1e6);
+	print_message(
+		"%u unlinked: the first ones %.2f ms, the last ones %.2f ms\n",
+		SOME, (double)first / 1e6, (double)last / 1e6);
 	assert_in_range(last, 0, 3 * first);
 }
 

@@ -179,7 +179,8 @@ static void requests_before_the_end_is_known_use_the_next(size_t length)
 	assert_came(&next);
 }
 
-static void what_is_asked_of_a_broken_connection_goes_over_the_next(void **state)
+static void
+what_is_asked_of_a_broken_connection_goes_over_the_next(void **state)
 {
 	(void)state;
 	requests_before_the_end_is_known_use_the_next(SMALL);

@@ -163,7 +163,8 @@ static ssize_t wait_for_word(int fd)
 
 	do {
 		if (pool_now_ms() > end)
-			fail_msg("a connection was neither answered nor closed");
+			fail_msg(
+				"a connection was neither answered nor closed");
 		uv_run(&t.loop, UV_RUN_NOWAIT);
 		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
 	} while (n < 0 && errno == EAGAIN);

@@ -309,7 +309,9 @@ static void a_size_beyond_memory_is_refused_and_nothing_is_mounted(void **state)
 	assert_false(is_mounted(f));
 }
 
-static void headroom_is_a_sixteenth_at_least_64_mib_and_a_fourth_of_small_stores(void **state)
+static void
+headroom_is_a_sixteenth_at_least_64_mib_and_a_fourth_of_small_stores(
+	void **state)
 {
 	(void)state;
 	assert_int_equal(store_headroom(1 * MIB), 16 * MIB);
@@ -334,7 +336,8 @@ static void a_directory_that_holds_others_files_keeps_them(void **state)
 	assert_int_equal(access(path, F_OK), 0);
 }
 
-static void a_directory_with_names_like_ours_but_no_store_is_refused(void **state)
+static void
+a_directory_with_names_like_ours_but_no_store_is_refused(void **state)
 {
 	struct fixture *f = *state;
 	char path[160];
@@ -749,7 +752,8 @@ static void ready_files_are_given_up_when_space_is_short(void **state)
 	assert_int_equal(s->ready.nfiles, 0);
 }
 
-static void fills_under_way_when_files_are_given_up_are_thrown_away(void **state)
+static void
+fills_under_way_when_files_are_given_up_are_thrown_away(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_store *s = open_store(f, 512 * MIB);
@@ -976,7 +980,8 @@ static void a_sum_that_is_known_is_not_computed_again(void **state)
 	assert_int_equal(x.seal.sum.high64, 2);
 }
 
-static void a_seal_that_fails_says_why_and_leaves_the_file_unsealed(void **state)
+static void
+a_seal_that_fails_says_why_and_leaves_the_file_unsealed(void **state)
 {
 	struct fixture *f = *state;
 	struct sealing x = { .refuse = -EXDEV };
@@ -1420,7 +1425,8 @@ static void asking_for_leases_beside_openers_ends_nobody(void **state)
 
 /* ---- space ---- */
 
-static void nearing_the_end_of_the_headroom_is_counted_while_sampling(void **state)
+static void
+nearing_the_end_of_the_headroom_is_counted_while_sampling(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_store *s = open_tmpfs(f, 16 * MIB);

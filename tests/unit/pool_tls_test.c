@@ -245,7 +245,8 @@ static void an_expired_certificate_is_refused(void **state)
 	refused(&pki.ca, &w, "expired", "expired; kvpool certs renew");
 }
 
-/* Who is refused tries again: the log has a line of it, and not one a second. */
+/* Who is refused tries again: the log has a line of it, and not one a second.
+ */
 static void a_refusal_is_news_once_for_each_certificate(void **state)
 {
 	struct pki_want w = a_node;
@@ -482,7 +483,8 @@ static void send_and_receive(size_t piece)
 		for (size_t at = sent; n < 8 && at < MUCH; n++, at += piece)
 			iov[n] = (struct iovec){
 				.iov_base = from + at,
-				.iov_len = MUCH - at < piece ? MUCH - at : piece,
+				.iov_len =
+					MUCH - at < piece ? MUCH - at : piece,
 			};
 		r = n ? pool_tls_write(t.dials.s, iov, n) :
 			pool_tls_flush(t.dials.s);

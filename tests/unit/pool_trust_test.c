@@ -215,7 +215,8 @@ static void a_listener_of_both_protocols_knows_them_too(void **state)
 	close(b), close(bad), close(l);
 }
 
-static void coming_from_another_address_of_the_machine_does_not_help(void **state)
+static void
+coming_from_another_address_of_the_machine_does_not_help(void **state)
 {
 	char host[INET_ADDRSTRLEN] = "127.9.9.9";
 	struct sockaddr_storage ss;
@@ -440,7 +441,8 @@ static struct pool_conn *dial(const struct sockaddr_storage *to)
 	struct pool_conn *c;
 
 	memset(&e, 0, sizeof(e));
-	hp.port = ntohs(((const struct sockaddr_in *)(const void *)to)->sin_port);
+	hp.port =
+		ntohs(((const struct sockaddr_in *)(const void *)to)->sin_port);
 	assert_int_equal(0, pool_conn_connect(&loop, &hp, &opts, &c));
 	return c;
 }
@@ -532,7 +534,8 @@ static void strangers_get_an_error_and_are_not_accepted(void **state)
 	(void)state;
 	need_root();
 	accepted = 0;
-	assert_int_equal(0, pool_listener_open(&loop, &hp, on_accept, NULL, &l));
+	assert_int_equal(0,
+			 pool_listener_open(&loop, &hp, on_accept, NULL, &l));
 	pool_listener_trust(l, &trust);
 	at(&ss, "127.0.0.1");
 	((struct sockaddr_in *)(void *)&ss)->sin_port =
@@ -566,7 +569,8 @@ static void a_crowd_of_strangers_is_cut_off(void **state)
 
 	(void)state;
 	need_root();
-	assert_int_equal(0, pool_listener_open(&loop, &hp, on_accept, NULL, &l));
+	assert_int_equal(0,
+			 pool_listener_open(&loop, &hp, on_accept, NULL, &l));
 	pool_listener_trust(l, &trust);
 	at(&ss, "127.0.0.1");
 	((struct sockaddr_in *)(void *)&ss)->sin_port =
@@ -609,7 +613,8 @@ static void strangers_one_by_one_all_get_an_error(void **state)
 
 	(void)state;
 	need_root();
-	assert_int_equal(0, pool_listener_open(&loop, &hp, on_accept, NULL, &l));
+	assert_int_equal(0,
+			 pool_listener_open(&loop, &hp, on_accept, NULL, &l));
 	pool_listener_trust(l, &trust);
 	at(&ss, "127.0.0.1");
 	((struct sockaddr_in *)(void *)&ss)->sin_port =
@@ -656,15 +661,23 @@ static void lines_of_proc_are_read(void **state)
 
 	(void)state;
 	assert_true(trust_line_read(
-		"   2: 0100007F:1B9E 0200007F:0016 01 00000000:00000000 00:00000000 00000000  1000        0 17364 1 0000000000000000 100 0 0 10 0\n",
+		"   2: 0100007F:1B9E 0200007F:0016 01 00000000:00000000 "
+		"00:00000000 00000000  1000        0 17364 1 0000000000000000 "
+		"100 0 0 10 0\n",
 		&l));
 	assert_int_equal(0x1b9e, l.local_port);
 	assert_int_equal(22, l.remote_port);
 	assert_int_equal(1, l.state);
 	assert_int_equal(1000, l.uid);
 	assert_int_equal(17364, l.inode);
-	assert_false(trust_line_read("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n", &l));
-	assert_false(trust_line_read("   2: 0100007:1B9E 0200007F:0016 01 00000000:00000000 00:00000000 00000000  1000        0 17364 1\n", &l));
+	assert_false(trust_line_read(
+		"  sl  local_address rem_address   st tx_queue rx_queue tr "
+		"tm->when retrnsmt   uid  timeout inode\n",
+		&l));
+	assert_false(trust_line_read(
+		"   2: 0100007:1B9E 0200007F:0016 01 00000000:00000000 "
+		"00:00000000 00000000  1000        0 17364 1\n",
+		&l));
 	assert_false(trust_line_read("", &l));
 }
 

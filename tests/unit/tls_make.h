@@ -37,8 +37,9 @@ static inline EVP_PKEY *tls_make_key(void)
 static inline GENERAL_NAME *tls_make_san(const struct tls_san *san)
 {
 	GENERAL_NAME *name = GENERAL_NAME_new();
-	ASN1_STRING *s = ASN1_STRING_type_new(
-		san->type == GEN_IPADD ? V_ASN1_OCTET_STRING : V_ASN1_IA5STRING);
+	ASN1_STRING *s = ASN1_STRING_type_new(san->type == GEN_IPADD ?
+						      V_ASN1_OCTET_STRING :
+						      V_ASN1_IA5STRING);
 
 	assert_non_null(name);
 	assert_true(s && ASN1_STRING_set(s, san->bytes, san->len));
@@ -46,12 +47,14 @@ static inline GENERAL_NAME *tls_make_san(const struct tls_san *san)
 	return name;
 }
 
-static inline void tls_add_sans(X509 *cert, const struct tls_san *sans, size_t n)
+static inline void tls_add_sans(X509 *cert, const struct tls_san *sans,
+				size_t n)
 {
 	GENERAL_NAMES *names = GENERAL_NAMES_new();
 
 	for (size_t i = 0; i < n; i++)
-		assert_true(sk_GENERAL_NAME_push(names, tls_make_san(&sans[i])));
+		assert_true(
+			sk_GENERAL_NAME_push(names, tls_make_san(&sans[i])));
 	assert_int_equal(1, X509_add1_ext_i2d(cert, NID_subject_alt_name, names,
 					      0, X509V3_ADD_APPEND));
 	GENERAL_NAMES_free(names);

@@ -35,7 +35,8 @@ static X509 *cert_new(EVP_PKEY *key, const char *cn, long from_s, long to_s)
 
 	assert_non_null(cert);
 	X509_set_version(cert, 2);
-	ASN1_INTEGER_set(X509_get_serialNumber(cert), getpid() * 1000L + ++serial);
+	ASN1_INTEGER_set(X509_get_serialNumber(cert),
+			 getpid() * 1000L + ++serial);
 	X509_gmtime_adj(X509_getm_notBefore(cert), from_s);
 	X509_gmtime_adj(X509_getm_notAfter(cert), to_s);
 	X509_set_pubkey(cert, key);

@@ -185,7 +185,8 @@ static void urls_are_escaped_but_for_slashes(void **state)
 
 static bool mounted(const char *mountinfo, const char *path)
 {
-	FILE *f = fmemopen((void *)(uintptr_t)mountinfo, strlen(mountinfo), "r");
+	FILE *f =
+		fmemopen((void *)(uintptr_t)mountinfo, strlen(mountinfo), "r");
 	bool found = cmd_mounted_in(f, path);
 
 	fclose(f);
@@ -216,7 +217,8 @@ static void a_mount_is_found_by_its_point_and_type(void **state)
 static int key_of(const char *mountinfo, const char *path, char *mount,
 		  char *key)
 {
-	FILE *f = fmemopen((void *)(uintptr_t)mountinfo, strlen(mountinfo), "r");
+	FILE *f =
+		fmemopen((void *)(uintptr_t)mountinfo, strlen(mountinfo), "r");
 	int rc = cmd_mount_key_in(f, path, mount, key);
 
 	fclose(f);
@@ -241,13 +243,15 @@ static void a_path_in_a_mount_has_a_key_there(void **state)
 	assert_string_equal(key, "");
 	assert_int_equal(key_of(info, "/mnt/kv pool/k", mount, key), 0);
 	assert_string_equal(mount, "/mnt/kv pool");
-	assert_int_equal(key_of(info, "/mnt/kv/d/other/k", mount, key), -ENOTSUP);
+	assert_int_equal(key_of(info, "/mnt/kv/d/other/k", mount, key),
+			 -ENOTSUP);
 	assert_int_equal(key_of(info, "/mnt/kvx", mount, key), -ENOTSUP);
 	assert_int_equal(key_of(info, "/mnt/sshfs/k", mount, key), -ENOTSUP);
 	assert_int_equal(key_of(info, "/mnt", mount, key), -ENOTSUP);
 }
 
-static void a_mount_point_is_named_absolutely_though_it_cannot_be_entered(void **state)
+static void
+a_mount_point_is_named_absolutely_though_it_cannot_be_entered(void **state)
 {
 	char *dir = unit_dir_make("/tmp/kvtest_cmd");
 	char real[4096], path[4096], name[4200];
@@ -303,7 +307,8 @@ static void leave_pidfile(const char *dir, const char *mount, pid_t pid,
 	char path[512];
 	FILE *f;
 
-	assert_int_equal(daemon_pidfile_path(dir, mount, path, sizeof(path)), 0);
+	assert_int_equal(daemon_pidfile_path(dir, mount, path, sizeof(path)),
+			 0);
 	f = fopen(path, "w");
 	assert_non_null(f);
 	fprintf(f, "%d\n%s\n", (int)pid, name);
@@ -356,7 +361,8 @@ int main(void)
 		cmd_test(urls_are_escaped_but_for_slashes),
 		cmd_test(a_mount_is_found_by_its_point_and_type),
 		cmd_test(a_path_in_a_mount_has_a_key_there),
-		cmd_test(a_mount_point_is_named_absolutely_though_it_cannot_be_entered),
+		cmd_test(
+			a_mount_point_is_named_absolutely_though_it_cannot_be_entered),
 		cmd_test(pid_files_are_named_after_the_mount_without_ambiguity),
 		cmd_test(pid_files_of_ended_daemons_of_the_same_name_are_swept),
 		cmd_test(the_default_store_is_a_fraction_of_the_memory),

@@ -26,7 +26,8 @@ static const struct fact {
 	{ "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
 	  "always within_size advise [never] deny force\n" },
 	{ "/sys/module/haltpoll/parameters/guest_halt_poll_ns", "200000\n" },
-	{ "/sys/module/page_reporting/parameters/page_reporting_order", "11\n" },
+	{ "/sys/module/page_reporting/parameters/page_reporting_order",
+	  "11\n" },
 	{ "/sys/class/net/eth0/mtu", "9000\n" },
 	{ "/sys/class/net/eth0/speed", "25000\n" },
 };
@@ -75,14 +76,15 @@ static int teardown(void **state)
 
 static json_t *status_of_node(void)
 {
-	return json_pack(
-		"{s:i, s:s, s:s, s:s, s:{s:I}, s:{s:b, s:s}, s:{s:s, s:i}, s:b, "
-		"s:{s:[s]}}",
-		"pid", 7, "data_mode", "passthrough", "mount", "/mnt/kv",
-		"version", kvpool_version(), "store", "size",
-		(json_int_t)1073741824, "master", "connected", 1, "address",
-		"h:7070", "links", "protected", "tls", "expires_days", 90,
-		"rdma", 1, "privileges", "capabilities", "sys_admin");
+	return json_pack("{s:i, s:s, s:s, s:s, s:{s:I}, s:{s:b, s:s}, s:{s:s, "
+			 "s:i}, s:b, "
+			 "s:{s:[s]}}",
+			 "pid", 7, "data_mode", "passthrough", "mount",
+			 "/mnt/kv", "version", kvpool_version(), "store",
+			 "size", (json_int_t)1073741824, "master", "connected",
+			 1, "address", "h:7070", "links", "protected", "tls",
+			 "expires_days", 90, "rdma", 1, "privileges",
+			 "capabilities", "sys_admin");
 }
 
 /* Sets member (of part, if not NULL) of the status; takes value. */
@@ -152,14 +154,16 @@ static void each_fact_of_the_machine_is_found(void **state)
 	assert_string_equal(with("/proc/meminfo", "MemTotal: 25165824 kB\n"
 						  "SwapTotal: 1024 kB\n"),
 			    "swap ");
-	assert_string_equal(with("/proc/7/limits",
-				 "Max open files            1024       1024\n"
-				 "Max locked memory         unlimited  unlimited\n"),
-			    "open-files ");
-	assert_string_equal(with("/proc/7/limits",
-				 "Max open files            unlimited  unlimited\n"
-				 "Max locked memory         8388608    8388608\n"),
-			    "memlock ");
+	assert_string_equal(
+		with("/proc/7/limits",
+		     "Max open files            1024       1024\n"
+		     "Max locked memory         unlimited  unlimited\n"),
+		"open-files ");
+	assert_string_equal(
+		with("/proc/7/limits",
+		     "Max open files            unlimited  unlimited\n"
+		     "Max locked memory         8388608    8388608\n"),
+		"memlock ");
 	assert_string_equal(with("/sys/fs/cgroup/kubepods/pod1/memory.max",
 				 GB "\n"),
 			    "cgroup ");
@@ -174,10 +178,10 @@ static void each_fact_of_the_machine_is_found(void **state)
 		with("/sys/module/haltpoll/parameters/guest_halt_poll_ns",
 		     "0\n"),
 		"haltpoll ");
-	assert_string_equal(
-		with("/sys/module/page_reporting/parameters/page_reporting_order",
-		     "9\n"),
-		"page-reporting ");
+	assert_string_equal(with("/sys/module/page_reporting/parameters/"
+				 "page_reporting_order",
+				 "9\n"),
+			    "page-reporting ");
 	assert_string_equal(with("/sys/class/net/eth0/mtu", "1500\n"), "mtu ");
 }
 
@@ -245,7 +249,8 @@ static void other_versions_in_the_pool_are_named(void **state)
 	/* Names that leave no room are counted. */
 	for (int i = 0; i < 1000; i++) {
 		snprintf(name, sizeof(name), "%063d", i);
-		add_node(name, "01234567890123456789012345678901234567890123456",
+		add_node(name,
+			 "01234567890123456789012345678901234567890123456",
 			 true);
 	}
 	assert_string_equal(found(status_of_node(), NULL), "versions ");
@@ -284,7 +289,8 @@ static void what_does_not_matter_is_not_found(void **state)
 	json_t *status = but("store", "size", json_integer(0));
 
 	(void)state;
-	put("/sys/module/page_reporting/parameters/page_reporting_order", "9\n");
+	put("/sys/module/page_reporting/parameters/page_reporting_order",
+	    "9\n");
 	put("/proc/meminfo", "MemTotal: 1024 kB\nSwapTotal: 1024 kB\n");
 	put("/sys/fs/cgroup/kubepods/pod1/memory.max", "1048576\n");
 	json_object_del(status, "mount");

@@ -127,10 +127,11 @@ static void a_drain_of_a_node_that_is_not_connected_ends(void **state)
 	assert_int_equal(2, played.asked);
 }
 
-static void one_that_another_master_would_not_know_of_is_waited_for(void **state)
+static void
+one_that_another_master_would_not_know_of_is_waited_for(void **state)
 {
-	static const char *const states[] = { "!draining", "!drained", "drained",
-					      "drained", NULL };
+	static const char *const states[] = { "!draining", "!drained",
+					      "drained", "drained", NULL };
 
 	(void)state;
 	assert_int_equal(0, drain(states));

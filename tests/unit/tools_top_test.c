@@ -24,7 +24,8 @@ static json_t *three(json_int_t sent)
 {
 	json_t *nodes = json_array();
 
-	json_array_append_new(nodes, node(2, "gpu3", (json_int_t)3 * GB, GB, 0));
+	json_array_append_new(nodes,
+			      node(2, "gpu3", (json_int_t)3 * GB, GB, 0));
 	json_array_append_new(nodes, node(0, "gpu1", GB, GB, sent));
 	json_array_append_new(nodes,
 			      node(1, "gpu2", (json_int_t)2 * GB, 0, 0));
@@ -87,16 +88,19 @@ static void a_frame_has_the_pool_and_a_line_per_node(void **state)
 
 	(void)state;
 	take(&t, three(0), 1000);
-	assert_has(&t, "kvpool top - 12:00:00, gpu1:7071, 3 of 3 nodes alive\n");
+	assert_has(&t,
+		   "kvpool top - 12:00:00, gpu1:7071, 3 of 3 nodes alive\n");
 	assert_has(&t, "\nStores: 12.0 GiB, % used 50.0, % kept 33.3; "
 		       "sent/s -\n");
-	assert_has(&t, "\nRepair: 7 short of copies, 2 in flight, 1.0 KiB left, "
-		       "512 B/s\n");
 	assert_has(&t,
-		   "\nNODE             STATE     %USED %KEPT       SIZE   "
-		   "OBJECTS   IN  OUT     SENT/S\n"
-		   "gpu1             alive      25.0   0.0    4.0 GiB        10 "
-		   "   1    2          -\n");
+		   "\nRepair: 7 short of copies, 2 in flight, 1.0 KiB left, "
+		   "512 B/s\n");
+	assert_has(
+		&t,
+		"\nNODE             STATE     %USED %KEPT       SIZE   "
+		"OBJECTS   IN  OUT     SENT/S\n"
+		"gpu1             alive      25.0   0.0    4.0 GiB        10 "
+		"   1    2          -\n");
 	top_fini(&t);
 }
 

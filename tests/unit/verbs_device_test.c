@@ -183,11 +183,16 @@ static void what_is_not_used_is_listed_with_the_reason(void **state)
 	open_all(NULL);
 	assert_int_equal(verbs_nports(v), 1);
 	assert_string_equal(verbs_port_at(v, 0)->device, "down0");
-	assert_non_null(strstr(text(), "down0/2 down roce (the port is not active"));
-	assert_non_null(strstr(text(), "bare0/1 active roce (it has no address"));
-	assert_non_null(strstr(text(), "ib0/1 active infiniband (it has no LID"));
-	assert_non_null(strstr(text(), "efa0/1 active unknown (it has no reliable"));
-	assert_non_null(strstr(text(), "erdma0/1 active iwarp (librdmacm does not have it"));
+	assert_non_null(
+		strstr(text(), "down0/2 down roce (the port is not active"));
+	assert_non_null(
+		strstr(text(), "bare0/1 active roce (it has no address"));
+	assert_non_null(
+		strstr(text(), "ib0/1 active infiniband (it has no LID"));
+	assert_non_null(
+		strstr(text(), "efa0/1 active unknown (it has no reliable"));
+	assert_non_null(strstr(
+		text(), "erdma0/1 active iwarp (librdmacm does not have it"));
 	assert_string_equal(member(1, "used"), "no");
 	assert_string_equal(member(2, "address"), "null");
 }
@@ -221,10 +226,12 @@ static void only_named_devices_are_used(void **state)
 	assert_int_equal(verbs_nports(v), 2);
 	assert_string_equal(verbs_port_at(v, 0)->device, "mlx5_1");
 	assert_string_equal(verbs_port_at(v, 1)->device, "mlx5_10");
-	assert_non_null(strstr(text(), "mlx5_0/1 active roce (it is not named"));
+	assert_non_null(
+		strstr(text(), "mlx5_0/1 active roce (it is not named"));
 }
 
-static void a_named_device_that_is_not_there_or_unusable_is_an_error(void **state)
+static void
+a_named_device_that_is_not_there_or_unusable_is_an_error(void **state)
 {
 	struct fake_device *d;
 
@@ -243,8 +250,17 @@ static void a_named_device_that_is_not_there_or_unusable_is_an_error(void **stat
 static void lists_of_names_are_checked(void **state)
 {
 	static const char *const wrong[] = {
-		"", ",", "a,", ",a", "a,,b", "a b", "a:1", "a/b", "a\n",
-		"0123456789012345678901234567890123456789012345678901234567890123",
+		"",
+		",",
+		"a,",
+		",a",
+		"a,,b",
+		"a b",
+		"a:1",
+		"a/b",
+		"a\n",
+		"01234567890123456789012345678901234567890123456789012345678901"
+		"23",
 	};
 
 	(void)state;
@@ -256,7 +272,8 @@ static void lists_of_names_are_checked(void **state)
 	assert_true(verbs_names_valid("erdma_0,erdma_1"));
 }
 
-static void a_device_that_cannot_be_asked_is_listed_and_the_others_used(void **state)
+static void
+a_device_that_cannot_be_asked_is_listed_and_the_others_used(void **state)
 {
 	static const char *const cases[][2] = {
 		{ "ibv_open_device", "cannot be opened" },
@@ -294,7 +311,8 @@ static void permission_to_open_is_named_as_the_remedy(void **state)
 	fake_verbs_fail("rdma_get_devices", 1, EACCES);
 	fake_verbs_fail("ibv_open_device", 1, EACCES);
 	open_all(NULL);
-	assert_non_null(strstr(text(), "mlx5_0 (it may not be opened: run as root"));
+	assert_non_null(
+		strstr(text(), "mlx5_0 (it may not be opened: run as root"));
 	assert_non_null(strstr(verbs_remedy(-ENOMEM), "memlock"));
 	assert_non_null(strstr(verbs_remedy(-EPERM), "memlock"));
 	assert_non_null(strstr(verbs_remedy(-EACCES), "/dev/infiniband"));

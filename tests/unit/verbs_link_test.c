@@ -60,7 +60,8 @@ static bool move(uint64_t offset, uint64_t length, bool pull)
 static void join(void)
 {
 	lanes_join(&w);
-	assert_true(move(0, MIB, true)); /* pushed: there is no other link yet */
+	/* pushed: there is no other link yet */
+	assert_true(move(0, MIB, true));
 	lanes_until(&w, w.lane->linked[LINK_PULL]);
 	assert_int_equal(count(&w.asks.rdma_pulled), 0);
 }

@@ -16,8 +16,9 @@
 #include "tests/unit/fake_verbs.h"
 
 #define BYTES 4096u
-#define REMOTE \
-	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+#define REMOTE                                              \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | \
+	 IBV_ACCESS_REMOTE_READ)
 #define SETTLED 1000 /* turns, at most */
 
 /* ---- two sides, one loop ---- */
