@@ -5,14 +5,14 @@
 VARIANT ?= release
 BUILD   ?= build
 OBJ     := $(BUILD)/$(VARIANT)
-# Programs of the release variant are put where they are easy to find.
+# Programs of the release variant are built in $(BUILD) itself, where they are easy to find.
 BIN     := $(if $(filter release,$(VARIANT)),$(BUILD),$(OBJ))
 JOBS    ?= $(shell nproc)
 PREFIX  ?= /usr/local
 LIBDIR  ?= $(PREFIX)/lib
 PYTHON_DIR = $(PREFIX)/share/kvpool/python
 
-# Of `make up`. SIZE: what `kvpool up` chooses, a quarter of the memory.
+# For `make up`. Without SIZE, `kvpool up` chooses a quarter of the memory.
 MOUNT   ?= /mnt/kvpool
 SIZE    ?=
 
@@ -23,36 +23,36 @@ DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
 DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
               etcd-server etcd-client socat python3 mandoc shellcheck cppcheck clang-format \
               pyflakes3 mypy git openssl strace zsh prometheus
-# The guest of the RDMA tests, and what is run in it; not needed to skip them.
+# For the guest of the RDMA tests. Without these packages the tests are skipped.
 DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
               ibverbs-utils perftest rdmacm-utils
-# To make packages, and to install them in a directory of their own.
+# To build packages, and to install them in a test directory.
 DEPS_DEB := dpkg-dev debhelper dh-python fakeroot lintian mmdebstrap systemd git \
             python3-pip python3-setuptools python3-venv python3-wheel
-# To check manifests, and to start their pods.
+# To check manifests and start their pods.
 DEPS_DEPLOY := python3-yaml python3-jsonschema python3-pip util-linux iproute2 e2fsprogs
 DEPS_IMAGE := mmdebstrap umoci skopeo patchelf dpkg-dev
 # To install the engines, and to compile llama-server.
 DEPS_ENGINES := python3 python3-venv ca-certificates g++ cmake
 
-# As root in somebody else's checkout, too (git 2.35 refuses that).
+# git >= 2.35 refuses to run as root in another user's checkout.
 GIT     := git -c safe.directory='*'
 CC      ?= cc
 PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs \
            librdmacm fuse3 libcurl openssl libcap-ng
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
            -Wmissing-prototypes -Wvla -Wformat=2
-# -Werror where the compiler is known (CI): make WERROR=-Werror
+# CI, where the version of the compiler is known: make WERROR=-Werror
 WERROR  ?=
 CFLAGS_release := -O2 -g
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer \
                   -fno-sanitize-recover=undefined
-# For what has threads: make VARIANT=tsan units.
+# For programs with threads: make VARIANT=tsan units.
 CFLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 # Only for fuzzers, whose main program provides the trace function.
 CFLAGS_fuzz    := $(CFLAGS_asan) -fsanitize-coverage=trace-pc
 CFLAGS  ?= $(CFLAGS_$(VARIANT))
-# Of what is installed: sanitizers find the same, and more.
+# Only for what is installed: the sanitizers find the same errors, and more.
 HARDEN_release := -D_FORTIFY_SOURCE=3 -fstack-protector-strong \
                   -fstack-clash-protection -fcf-protection
 HARDEN_LINK_release := -Wl,-z,relro,-z,now,-z,noexecstack
@@ -338,8 +338,9 @@ check:
 	@echo "tests of RDMA are not among these: make check-rdma"
 	@BUILD=$(BUILD) GUEST=no tests/run
 
-# Kernels are fetched first: no test's limit is for that. What cannot be had here
-# is said, and the tests that need it are skipped.
+# Kernels are downloaded before the tests, so that this does not count towards the
+# limit of a test. Missing packages and kernels are reported, and the tests that
+# need them are skipped.
 check-rdma:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) deps-rdma || echo 'no packages for a guest: tests that need one are skipped'
@@ -348,8 +349,8 @@ check-rdma:
 	@BUILD=$(BUILD) OUT=$(BUILD)/check-rdma ALL_SKIPPED=good KVTEST_GUEST_FETCH=no \
 		FILTER='$(or $(FILTER),^it_rdma_)' tests/run
 
-# What cannot be had is said, and the tests that need it are skipped. Tests that
-# have not begun after ENGINES_SECONDS are, too.
+# Missing packages are reported, and the tests that need them are skipped. Tests
+# that have not begun after ENGINES_SECONDS are skipped as well.
 ENGINES_SECONDS ?= 1200
 check-engines:
 	@$(SUBMAKE) deps-check
@@ -359,8 +360,8 @@ check-engines:
 	@BUILD=$(BUILD) OUT=$(BUILD)/check-engines ALL_SKIPPED=good \
 		SCRIPTS=tests/engines TOTAL=$(ENGINES_SECONDS) tests/run
 
-# Of tools/deploy. kubernetes-validate is from the Python package index: without
-# it the schemas kept in tests/deploy/data are what is checked against.
+# Tests of tools/deploy. kubernetes-validate comes from the Python package index;
+# without it, manifests are checked against the schemas in tests/deploy/data.
 KUBERNETES_VALIDATE := kubernetes-validate==1.37.0
 check-deploy:
 	@$(SUBMAKE) deps-check
@@ -370,7 +371,7 @@ check-deploy:
 		/usr/bin/python3 -m pip install -q --disable-pip-version-check \
 			--root-user-action ignore --target $(BUILD)/deploy-python \
 			$(KUBERNETES_VALIDATE) || \
-		echo 'kubernetes-validate cannot be installed here: not asked'
+		echo 'kubernetes-validate cannot be installed: the schemas in tests/deploy/data are used'
 	@$(SUBMAKE) VARIANT=release all units
 	@BUILD=$(BUILD) OUT=$(BUILD)/check-deploy ALL_SKIPPED=good \
 		SCRIPTS=tests/deploy tests/run
@@ -381,7 +382,7 @@ fuzz-brief:
 	@set -e; for f in $(patsubst %.c,$(BUILD)/fuzz/tests/%,$(notdir $(SRC_fuzz))); do \
 		$$f $(FUZZ_SECONDS); done
 
-# See its head; a part of make check.
+# `make check` includes it, as it_lint.
 lint:
 	@$(SUBMAKE) deps-check
 	@CI=true tests/lint
@@ -393,8 +394,9 @@ chaos:
 		CHAOS_MASTERS=$(or $(MASTERS),1) CHAOS_FAULTS="$(CHAOS_FAULTS)" KVTEST_BUILD=$(BUILD) bash tests/it/it_chaos.sh
 
 # BENCH: options of `kvpool bench`, such as: --only read_4m,write
-# All calls, one a run (make check: a sample); then half of them, sanitized.
-# Whoever wants to see where the calls are: SWEEP_VERBOSE=1 SWEEP_ONLY=regex.
+# Fails every call, one in each run (`make check` fails a sample of them), then
+# every second call with sanitizers. SWEEP_VERBOSE=1 prints where the calls are,
+# SWEEP_ONLY=regex selects scenarios.
 SWEEP = KVTEST_BUILD=$(BUILD) KVTEST_MODE=$(1) KVTEST_VARIANT=$(2) \
         SWEEP_STRIDE=$(3) bash tests/it/$(4).sh
 sweep:
@@ -407,7 +409,7 @@ sweep:
 	@$(call SWEEP,passthrough,asan,2,it_sweep)
 	@$(call SWEEP,served,asan,2,it_sweep)
 
-# All of it is written to $(BUILD)/bench.md, too.
+# The output is also written to $(BUILD)/bench.md.
 MOUNT_BENCHES := $(BUILD)/release/tests/mount_bench $(BUILD)/release/tests/floor
 bench:
 	@$(SUBMAKE) deps-check
@@ -493,7 +495,7 @@ sim:
 
 # ---- packages ----
 
-# Asks dpkg first: nothing is done, and no root needed, when all is there.
+# If dpkg reports that all are installed, this does nothing and needs no root.
 define INSTALL_MISSING
 set -e; \
 missing=; \
@@ -540,8 +542,7 @@ VERSION = $(if $(wildcard .git),$(shell \
 		echo '$(RELEASE)' || echo "$(RELEASE)~$$($(GIT) rev-list --count $(REV)).$$( \
 		$(GIT) rev-parse --short=10 $(REV))"),$(file <.version))
 
-# The file .version says what git says in a checkout. The same commit makes the
-# same bytes.
+# The file .version replaces `git describe`. The same commit gives the same bytes.
 dist:
 	@[ -e .git ] || { echo 'make dist: needs a git checkout' >&2; exit 1; }
 	@mkdir -p $(BUILD)
@@ -556,7 +557,7 @@ deb:
 image:
 	@$(SUBMAKE) deps-image
 	@BUILD=$(BUILD) tools/deploy/image/build
-# Without what it takes, or the time to make it, the tests are skipped.
+# Without its tools, or the time to build it, the tests are skipped.
 PREPARE_SECONDS ?= 1800
 check-packages:
 	@$(SUBMAKE) deps-check
@@ -569,7 +570,7 @@ check-packages:
 	@BUILD=$(BUILD) OUT=$(BUILD)/check-packages ALL_SKIPPED=good \
 		SCRIPTS=tests/packages tests/run
 
-# Whether or not they can be had: tests that need one say so.
+# Succeeds without packages, too: tests that need one are skipped and say why.
 guest-kernels:
 	@for k in stable passthrough; do \
 		tests/guest/run --fetch --kernel $$k || [ $$? = 77 ] || exit 1; \

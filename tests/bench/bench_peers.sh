@@ -1,8 +1,8 @@
 #!/bin/bash
-# Peers beside libkvpool, in one table: Mooncake Store and Redis, each with what it
-# holds in another process of this host, over TCP, beside a raw socket.
+# One table of libkvpool, Mooncake Store, Redis and a raw socket. Each store holds its
+# data in another process of this host and is reached over TCP.
 #   KVTEST_ROUNDS=15 KVTEST_KEYS=100000 KVTEST_ONLY="kvpool mooncake redis"
-# What cannot be had is said: tests/engines/install peers.
+# Stores that are not installed are reported. To install: tests/engines/install peers.
 . "$(dirname "$0")/../lib/lib.sh"
 here=$(realpath "$(dirname "$0")")
 peers=$("$here/../engines/install" --where)/peers
