@@ -61,7 +61,13 @@ struct fixture {
 	struct member m[NNODES];
 };
 
-#define run_until(f, cond) unit_run_until(&(f)->loop, cond)
+/* Turns the loop until cond is true, then checks the nodes' invariants: each
+ * step of a test ends so. */
+#define run_until(f, cond)                                              \
+	do {                                                            \
+		unit_run_until(&(f)->loop, cond);                       \
+		check_nodes(f);                                         \
+	} while (0)
 
 /* Turns the loop for ms: to see that something does not happen. */
 void run_for(struct fixture *f, unsigned int ms);

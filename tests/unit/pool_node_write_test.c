@@ -373,7 +373,7 @@ static void a_node_that_ends_waits_for_descriptors_of_what_is_closed(
 	run_for(f, 60);
 	assert_false(closed);
 	close(fd);
-	run_until(f, closed);
+	unit_run_until(&f->loop, closed);
 	f->m[0].node = NULL;
 	pool_metrics_close(f->m[0].metrics);
 	assert_non_null(master_map_file(&f->master->map, name,
@@ -412,6 +412,7 @@ static void a_temporary_that_outgrew_goes_when_it_is_closed(void **state)
 					     "k.tmp", 5, false,
 					     &(struct pool_entry *){ NULL }));
 	o->w->renamed = false; /* as if created under this name */
+	node_candidate_update(node(f, 0), o);
 	write_bytes(f, 0, o, 700 * KIB, 1);
 	/* Others use up the space meanwhile, so that a write would fail. No
 	 * worker is making ready files at that time. */
