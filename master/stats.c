@@ -2,6 +2,7 @@
  * Metrics, and the summary line in the log.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "master/asked.h"
 #include "master/impl.h"
@@ -217,6 +218,10 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		{ &st->nodes, { "kvpool_master_nodes", NULL, "Nodes known." } },
 		{ &st->nodes_alive,
 		  { "kvpool_master_nodes_alive", NULL, "Nodes connected." } },
+		{ &st->other_version,
+		  { "kvpool_master_nodes_other_version", NULL,
+		    "Nodes connected whose program has another version than "
+		    "this master." } },
 		{ &st->capacity,
 		  { "kvpool_master_capacity_bytes", NULL,
 		    "Capacity of the connected stores." } },
@@ -375,6 +380,19 @@ static void set_windows(struct master *m, struct master_stats *st)
 	}
 }
 
+static unsigned int count_other_versions(const struct master *m)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < m->members.n; i++) {
+		const struct master_member *mb = m->members.by_index[i];
+
+		n += master_member_alive(mb) &&
+		     strcmp(mb->program, m->program) != 0;
+	}
+	return n;
+}
+
 /* Names in the map, and records of removed ones. */
 static uint64_t feed_items(const struct master_map *map)
 {
@@ -444,6 +462,7 @@ static void on_print(void *arg)
 	set(&st->grave_bytes, m->map.tomb_bytes + m->map.ghost_bytes);
 	set(&st->nodes, t.nodes);
 	set(&st->nodes_alive, t.alive);
+	set(&st->other_version, count_other_versions(m));
 	set(&st->capacity, t.capacity);
 	set(&st->used, t.used);
 	set(&st->evictable, t.evictable);

@@ -74,9 +74,9 @@ struct master_stats {
 		struct pool_gauge lookups, hits, best_hits, names;
 	} asked[POOL_ASKED_WINDOWS];
 	struct pool_gauge keys, dirs, attr_bytes, bytes, tombs, grave_bytes;
-	struct pool_gauge nodes, nodes_alive, capacity, used, evictable,
-		sessions, session_bytes, subscribers, needs, unmet, soft,
-		hard, ready, epoch, state_bytes, feed_seq, uptime,
+	struct pool_gauge nodes, nodes_alive, other_version, capacity, used,
+		evictable, sessions, session_bytes, subscribers, needs, unmet,
+		soft, hard, ready, epoch, state_bytes, feed_seq, uptime,
 		endangered[MASTER_DANGERS], repairs, repair_left, repair_rate,
 		repair_limit, repair_eta, stuck_keys, stuck_bytes, draining;
 };

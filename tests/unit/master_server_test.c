@@ -110,6 +110,7 @@ static void versions_and_the_clock_are_told(void **state)
 	assert_version(0, "0.1.0+def");
 	assert_version(1, "1??[2J?\"123456789012345678901234567890123456789");
 	assert_version(2, "");
+	assert_int_equal(3, metric("kvpool_master_nodes_other_version"));
 	run_until(&loop, node[0].nodes[2].known);
 	assert_string_equal("0.1.0+def", node[0].nodes[0].program);
 	assert_string_equal("1??[2J?\"123456789012345678901234567890123456789",
@@ -119,6 +120,13 @@ static void versions_and_the_clock_are_told(void **state)
 	node[0].wall_ms = 0;
 	run_until(&loop, node[0].wall_ms > from_ms);
 	assert_in_range(node[0].wall_ms, from_ms, pool_wall_ns() / 1000000);
+	/* Those that have left, or have the master's version, do not count. */
+	fake_hang_up(&node[1]);
+	run_until(&loop, metric("kvpool_master_nodes_other_version") == 2);
+	fake_hang_up(&node[2]);
+	node[2].program = "9.8.7+abc";
+	join(&node[2]);
+	assert_int_equal(1, metric("kvpool_master_nodes_other_version"));
 }
 
 /* Dials again for as long as the master refuses with -EAGAIN. */
