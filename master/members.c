@@ -153,6 +153,7 @@ static void set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)
 	set_evictable(mb);
 	mb->objects = info->objects;
 	mb->sent_bytes = info->sent_bytes;
+	mb->cert_expires = info->cert_expires;
 	master_place_accepting(mb);
 }
 

@@ -53,7 +53,7 @@ static void on_close(struct pool_conn *c, int err)
 
 			pool_info_paced("node %s (%s): connection lost: %s",
 				  s->member->name, pool_conn_peer_name(c), why);
-			master_event(&m->events, "left", "%s: %s",
+			master_event(m->events, "left", "%s: %s",
 				     s->member->name, why);
 		}
 		master_session_detach(s);
@@ -258,7 +258,7 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	pool_info_paced("node %s (%s) joined as %u%s%s", mb->name,
 		  pool_conn_peer_name(s->conn), mb->index,
 		  mb->is_store ? ", store" : "", mb->is_mount ? ", mount" : "");
-	master_event(&m->events, "joined", "%s (%s)%s%s", mb->name,
+	master_event(m->events, "joined", "%s (%s)%s%s", mb->name,
 		     pool_conn_peer_name(s->conn),
 		     mb->is_store ? ", store" : "",
 		     mb->is_mount ? ", mount" : "");

@@ -409,9 +409,10 @@ async function show_more(status) {
 				.map((entry) => [entry.number, entry]));
 			events_upto = total;
 		}
-		set(by_id("events-note"), total > EVENTS ?
+		set(by_id("events-note"), (total > EVENTS ?
 			`The last ${EVENTS} of ${total.toLocaleString("en")}. ` +
-			`More: kvpool events --admin ${location.host}` : "");
+			`More: kvpool events --admin ${location.host}. ` : "") +
+			"What happened before this master led is in the log of the one before.");
 	} catch (error) {
 		set(by_id("events-note"), "No events: " + error.message);
 	}

@@ -129,6 +129,49 @@ static void versions_and_the_clock_are_told(void **state)
 	assert_int_equal(1, metric("kvpool_master_nodes_other_version"));
 }
 
+static unsigned int count_events(const char *kind, char last[200])
+{
+	json_t *json = master_happened_json(master, 0, 10000);
+	unsigned int n = 0;
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach(json_object_get(json, "events"), i, e) {
+		if (strcmp(kind, json_string_value(json_object_get(e, "kind"))))
+			continue;
+		snprintf(last, 200, "%s",
+			 json_string_value(json_object_get(e, "text")));
+		n++;
+	}
+	json_decref(json);
+	return n;
+}
+
+static void certificates_of_nodes_that_expire_are_events(void **state)
+{
+	uint64_t now_s = pool_wall_ns() / 1000000000u;
+	char text[200];
+
+	(void)state;
+	node[0].cert_expires = now_s + 8 * 86400;
+	join(&node[0]);
+	join(&node[1]); /* tells nothing */
+	run_ms(&loop, HEARTBEAT_MS);
+	assert_int_equal(0, count_events("expiring", text));
+	node[0].cert_expires = now_s + 2 * 86400 + 1800;
+	run_until(&loop, count_events("expiring", text) == 1);
+	assert_string_equal("node-0's certificate expires in 48 hours", text);
+	/* Neither looking again nor a node that changes its mind adds one. */
+	node[0].cert_expires = now_s + 30 * 86400;
+	run_ms(&loop, 2 * HEARTBEAT_MS);
+	node[0].cert_expires = now_s - 10;
+	node[1].cert_expires = now_s - 10;
+	run_until(&loop, count_events("expiring", text) == 2);
+	assert_string_equal("node-1's certificate has expired", text);
+	run_ms(&loop, 2 * HEARTBEAT_MS);
+	assert_int_equal(2, count_events("expiring", text));
+}
+
 /* Dials again for as long as the master refuses with -EAGAIN. */
 static void dial_until_welcomed(struct fake_node *n)
 {
@@ -2531,6 +2574,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_node_joins_and_its_heartbeats_are_answered),
 		T(versions_and_the_clock_are_told),
+		T(certificates_of_nodes_that_expire_are_events),
 		T(a_node_of_a_newer_epoch_is_refused),
 		T(a_master_that_recovers_begins_above_what_nodes_have_seen),
 		T(what_is_no_message_for_a_master_ends_the_session),
