@@ -113,7 +113,8 @@ says() { # TEXT: a condition for the browser
 }
 fits='document.documentElement.scrollWidth <= document.documentElement.clientWidth'
 pictures() { # NAME: steps that take them
-	echo "size=1280x900" "shot=$shots/$1.png" "media=dark" "shot=$shots/$1-dark.png" \
+	echo "until=!document.getElementById('pool-title').parentElement.innerText.includes('…')" \
+		"size=1280x900" "shot=$shots/$1.png" "media=dark" "shot=$shots/$1-dark.png" \
 		"size=380x800" "until=${fits// /}" "shot=$shots/$1-phone.png" \
 		"media=light" "size=3840x2160" "until=${fits// /}" "shot=$shots/$1-4k.png" "size=1280x900"
 }
@@ -212,17 +213,23 @@ browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" size=380x800 open \
 	'until=document.getElementById("figures").textContent.includes(
 		"Hit ratio, 1 h61 % of 1,000 look-ups, at best 80 %")' \
 	'until=document.getElementById("figures").textContent.includes("100 % of 10 look-ups, at best 0 %")' \
-	'print=/NaN|undefined|null|Infinity/.test(document.body.innerText)' \
+	'print=/NaN|undefined|null|Infinity|Invalid/.test(document.body.innerText)' \
 	'print=[...document.querySelectorAll("#nodes .name")].map((e) => e.textContent.length).join()' \
 	'print=document.querySelector("#nodes tbody tr").innerText.includes("draining \\x07 %")' \
 	"shot=$shots/lies-phone.png" size=1280x900 "shot=$shots/lies.png" \
 	"do=document.getElementById('find').requestSubmit()" \
 	'until=document.getElementById("found").textContent === "No list of objects: not \\x1b[31m now"' \
+	"run=jq '[\"x\", 1e300, -1e300, (now + 1e6) * 1e9, (now - 100) * 1e9] as \$t |
+		.objects = [range(5) as \$i | .objects[0] + {path: \"\(\$i)\", mtime_ns: \$t[\$i]}]' \
+		$tmp/objects.json >$tmp/answers/objects" "do=document.getElementById('find').requestSubmit()" \
+	'until=document.querySelectorAll("#objects tbody tr").length === 5' \
+	'print=[...document.querySelectorAll("#objects tbody td:last-child")].map((e) =>
+		/^10[0-9] s$/.test(e.textContent) ? "right" : e.textContent).join()' \
 	"run=echo '{}' >$tmp/answers/objects" "do=document.getElementById('find').requestSubmit()" \
 	'until=document.getElementById("found").textContent.startsWith("No list of objects: ")' \
 	quiet >"$tmp/said"
 [ "$(xargs <"$tmp/said")" = "0 false ${#html},255,$(jq -r '.nodes[2].name | length' \
-	"$tmp/nodes.json") true" ] || fail "lies: $(cat "$tmp/said")"
+	"$tmp/nodes.json") true unknown,unknown,unknown,unknown,right" ] || fail "lies: $(cat "$tmp/said")"
 
 echo "== the largest 20 directories, and the sum of the others"
 jq '.directories = [range(25) | { name: "d\(.)", objects: 2, bytes: (1024 * .), age_seconds: 60,
@@ -283,7 +290,8 @@ echo "== each problem has its line"
 state() { # LINE STATUS-FILTER NODES-FILTER: a step each
 	answer status "$2"
 	answer nodes "$3"
-	browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "$(says "$1")" quiet
+	browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open \
+		"$(says "$1" | sed 's/"first"/"verdict"/')" quiet
 }
 state 'The master waits for nodes' '.ready = false' '.nodes[1].alive = false'
 state '1 node is away: ' . '.nodes[1].alive = false'
@@ -293,6 +301,12 @@ state '2 objects have no copy on a store. Await the repair.' \
 	'.repair += { endangered: 3, left_0: 2 }' .
 state 'Copies of 4 objects have no room (1.0 KiB). Add a store.' \
 	'.repair += { no_room_keys: 4, no_room_bytes: 1024 }' '.nodes[0].draining = true'
+state 'Full: less than 5 % of the stores is free or evictable. Give a store more memory' \
+	'.capacity = 1000 | .used = 990 | .evictable = 0' .
+state 'Make room: then copies are made.' \
+	'.capacity = 1000 | .used = 990 | .evictable = 0 | .repair.endangered = 3' .
+state "away: $(jq -r '.nodes[1].name' "$tmp/nodes.json"). Start it." \
+	'.capacity = 1000 | .used = 990 | .evictable = 0' '.nodes[1].alive = false'
 state 'The pool has no nodes. Start one: kvpool up.' . '.nodes = []'
 state 'The pool has no store.' '.capacity = 0' .
 state "certificate expires in 1 day." '.links = { protected: "tls", expires_days: 1 }' .
@@ -380,7 +394,7 @@ browse "http://$page/" open "$(says 'Full: less than 5 % of the stores')" "$cont
 
 echo "== without its master"
 # shellcheck disable=SC2046
-browse "http://$page/" open "$(says Full)" "run=kill -KILL ${pid[master]}" \
+browse "http://$page/" open "$(says Full)" 'until=samples.length >= 2' "run=kill -KILL ${pid[master]}" \
 	"$(says "No master at $page: no answer. Start kvpool-master")" \
 	'until=document.title.startsWith("! KVPool: No master")' "$contrast" \
 	$(pictures none) quiet
