@@ -213,7 +213,8 @@ function problems(status, nodes) {
 			`no room (${bytes(repair.no_room_bytes)}). Add a store.`]);
 	if (full)
 		found.push(["bad", "Full: less than 5 % of the stores is free or evictable. " +
-			"Give a store more memory (--store-size), add a store, or unpin or delete objects."]);
+			"Give a store more memory (--store-size), add a store, or unpin or delete " +
+			"objects."]);
 	if (away.length && status.ready && !count(repair.endangered))
 		found.push(["warn", `${plural(away.length, "node is", "nodes are")} away: ` +
 			`${names_of(away)}. Start ${away.length === 1 ? "it" : "them"}` +
