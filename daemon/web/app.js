@@ -382,6 +382,9 @@ const show_directories = table("directories", [
 		set(cell, count(directory.objects).toLocaleString("en"))],
 	["Hit ratio, 1 h", "number", (cell, directory) =>
 		set(cell, percent(directory.hits, directory.lookups))],
+	["Evicted", "number", (cell, directory) => set(cell, directory.evicted ?
+		`${count(directory.evicted).toLocaleString("en")} (${bytes(
+			directory.evicted_bytes)})` : "0")],
 	["Mean age", "number", (cell, directory) =>
 		set(cell, count(directory.objects) ? seconds(directory.age_seconds) : "–")],
 ]);
@@ -399,6 +402,8 @@ function largest(directories) {
 		name: null, objects, bytes: sum((directory) => directory.bytes),
 		lookups: sum((directory) => directory.lookups),
 		hits: sum((directory) => directory.hits),
+		evicted: sum((directory) => directory.evicted),
+		evicted_bytes: sum((directory) => directory.evicted_bytes),
 		age_seconds: sum((directory) => count(directory.age_seconds) *
 			count(directory.objects)) / objects,
 	}] : []);

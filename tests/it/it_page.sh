@@ -203,7 +203,8 @@ jq --arg html "$html" --arg long "$(printf '%0255d' 0)" '.nodes[0] += { name: $h
 	state: "draining \u0007 %", draining: true } | .nodes[1].name = $long' \
 	"$tmp/nodes.json" >"$tmp/answers/nodes"
 answer directories '.directories[0].bytes = -1 | .directories[0].lookups = "x" |
-	.directories[0].age_seconds = -1e300 | .directories[1].hits = 1e300 | .directories[1].objects = null'
+	.directories[0].age_seconds = -1e300 | .directories[1].hits = 1e300 |
+	.directories[1].objects = null | .directories[0].evicted = "x" | .directories[1].evicted = -1'
 answer events '.events[0] += { time: "never", kind: "<b>\u0007" }'
 browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" size=380x800 open \
 	"$(says "Healthy: 3 nodes, every object has its copies. Nothing to do. Being drained: $html.")" \
@@ -233,14 +234,14 @@ browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" size=380x800 open \
 
 echo "== the largest 20 directories, and the sum of the others"
 jq '.directories = [range(25) | { name: "d\(.)", objects: 2, bytes: (1024 * .), age_seconds: 60,
-	lookups: 10, hits: 5 }] + [{ name: null, objects: 10, bytes: 6144, age_seconds: 7260,
-	lookups: 50, hits: 50 }]' "$tmp/directories.json" >"$tmp/answers/directories"
+	lookups: 10, hits: 5, evicted: ., evicted_bytes: (2048 * .) }] + [{ name: null, objects: 10, bytes: 6144, age_seconds: 7260,
+	lookups: 50, hits: 50, evicted: 3, evicted_bytes: 1024 }]' "$tmp/directories.json" >"$tmp/answers/directories"
 rows='[...document.querySelectorAll("#directories tbody tr")].map((tr) =>
 	[...tr.children].map((td) => td.textContent).join(" "))'
 browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "until=$rows.length > 4" "print=$rows" \
 	quiet >"$tmp/said"
-jq -e 'length == 21 and .[0] == "d24 24.0 KiB 2 50 % 60 s" and .[19] == "d5 5.0 KiB 2 50 % 60 s" and
-	.[20] == "all other directories 16.0 KiB 20 75 % 61 min"' "$tmp/said" >/dev/null ||
+jq -e 'length == 21 and .[0] == "d24 24.0 KiB 2 50 % 24 (48.0 KiB) 60 s" and .[19] == "d5 5.0 KiB 2 50 % 5 (10.0 KiB) 60 s" and
+	.[20] == "all other directories 16.0 KiB 20 75 % 13 (21.0 KiB) 61 min"' "$tmp/said" >/dev/null ||
 	fail "directories: $(cat "$tmp/said")"
 
 echo "== control characters, HTML and 255 bytes as names: escaped, cut in the middle, copied whole"
