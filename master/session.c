@@ -331,13 +331,9 @@ static void bad_payload(struct master_session *s, uint16_t type,
 	bad_message(s, text);
 }
 
-static void dispatch(struct master_session *s, const struct pool_frame *f,
-		     void *msg)
+static void handle(struct master_session *s, const struct pool_frame *f,
+		   void *msg, uint64_t now_ns)
 {
-	uint64_t now_ns = pool_now_ns();
-
-	if (s->member)
-		s->member->received_ms = now_ns / 1000000;
 	switch (f->type) {
 	case POOL_MSG_JOIN:
 		return on_join(s, msg);
@@ -360,6 +356,18 @@ static void dispatch(struct master_session *s, const struct pool_frame *f,
 	default:
 		return;
 	}
+}
+
+static void dispatch(struct master_session *s, const struct pool_frame *f,
+		     void *msg)
+{
+	struct pool_hist *took = &s->m->stats.took[f->type];
+	uint64_t now_ns = pool_now_ns();
+
+	if (s->member)
+		s->member->received_ms = now_ns / 1000000;
+	handle(s, f, msg, now_ns);
+	pool_hist_add(took, pool_now_ns() - now_ns);
 }
 
 static void on_frame(struct pool_conn *c, const struct pool_frame *f,

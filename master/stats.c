@@ -166,6 +166,14 @@ static int register_counters(struct master_stats *st, struct pool_metrics *pm)
 				"kvpool_master_requests_total",
 				request_labels[i],
 				"Messages handled, by type.");
+	for (i = 0; i < POOL_MSG_MAX && !err; i++)
+		if (request_labels[i])
+			err = pool_metrics_hist(
+				pm, &st->took[i],
+				"kvpool_master_request_seconds",
+				request_labels[i],
+				"Time in which the loop handled a message, by "
+				"type.");
 	if (!err)
 		err = pool_metrics_counter(
 			pm, &st->graves_forgotten,

@@ -68,6 +68,7 @@ enum master_counter {
 struct master_stats {
 	struct pool_counter c[MC_NCOUNTERS];
 	struct pool_counter requests[POOL_MSG_MAX];
+	struct pool_hist took[POOL_MSG_MAX]; /* those that are valid */
 	struct pool_counter graves_forgotten, holders_full;
 	struct pool_hist sync, feed;
 	struct master_window_gauges {

@@ -147,6 +147,34 @@ static unsigned int count_events(const char *kind, char last[200])
 	return n;
 }
 
+/* Of each type that is handled, and of nothing else. */
+static void handling_times_are_a_histogram_by_type(void **state)
+{
+	uint64_t joins, beats;
+
+	(void)state;
+#define TOOK(type) \
+	metric("kvpool_master_request_seconds_count{type=\"" type "\"}")
+	joins = TOOK("join");
+	join_and_watch(&node[0]);
+	assert_int_equal(joins + 1, TOOK("join"));
+	assert_int_equal(1, TOOK("subscribe"));
+	assert_int_equal(0, TOOK("evict"));
+	beats = TOOK("heartbeat");
+	run_until(&loop, TOOK("heartbeat") >= beats + 2);
+	assert_int_equal(metric("kvpool_master_requests_total{"
+				"type=\"heartbeat\"}"), TOOK("heartbeat"));
+	fake_evict(&node[0], "none", 5);
+	run_until(&loop, TOOK("evict") == 1);
+	fake_hang_up(&node[0]);
+	/* A message that is refused before it is looked at is not timed. */
+	fake_dial(&node[1], &loop, master_port(master));
+	fake_evict(&node[1], "none", 5);
+	run_until(&loop, node[1].closed);
+	assert_int_equal(1, TOOK("evict"));
+#undef TOOK
+}
+
 static void certificates_of_nodes_that_expire_are_events(void **state)
 {
 	uint64_t now_s = pool_wall_ns() / 1000000000u;
@@ -2574,6 +2602,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_node_joins_and_its_heartbeats_are_answered),
 		T(versions_and_the_clock_are_told),
+		T(handling_times_are_a_histogram_by_type),
 		T(certificates_of_nodes_that_expire_are_events),
 		T(a_node_of_a_newer_epoch_is_refused),
 		T(a_master_that_recovers_begins_above_what_nodes_have_seen),
