@@ -358,7 +358,7 @@ const show_nodes = table("nodes", [
 			set_bar(bar, node.used, node.evictable, node.capacity);
 		}
 	}],
-	["", "number", (cell, node) => set(cell, node.is_store ?
+	["Bytes", "number", (cell, node) => set(cell, node.is_store ?
 		`${bytes(node.used)} of ${bytes(node.capacity)}` : "no store")],
 	["Objects", "number", (cell, node) => set(cell, count(node.objects).toLocaleString("en"))],
 	["Coming", "number", (cell, node) => set(cell, String(count(node.copies_coming)))],
@@ -413,7 +413,7 @@ const show_events = table("events", [
 	["Time", "state", (cell, entry) =>
 		set(cell, when(entry.time))],
 	["Event", "state", (cell, entry) => set(cell, visible(entry.kind))],
-	["", "wide", (cell, entry) => set_text(inner(cell, "span"), entry.text)],
+	["What", "wide", (cell, entry) => set_text(inner(cell, "span"), entry.text)],
 ]);
 
 let directories_at = -Infinity, events_upto = null;

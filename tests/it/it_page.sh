@@ -3,7 +3,7 @@
 # in a browser, what it says of a pool that is healthy, short of copies, full, and
 # without its master. PAGE_SHOTS=DIR keeps the pictures.
 # modes: passthrough
-# limit: 240
+# limit: 300
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need curl jq setfattr
@@ -144,6 +144,54 @@ cat >"$tmp/contrast.js" <<'JS'
 })()
 JS
 contrast="until=$(cat "$tmp/contrast.js")"
+# What a screen reader, a keyboard or a finger needs: a list of what is missing.
+cat >"$tmp/audit.js" <<'JS'
+(() => {
+	const wrong = [], all = [...document.querySelectorAll("body *")];
+	const text = (e) => (e?.textContent || "").trim();
+	const shown = (e) => e.getClientRects().length > 0;
+	const need = (ok, what, e) => ok || wrong.push(`${what}: ${e.outerHTML.slice(0, 80)}`);
+	const named = (e) => e.getAttribute("aria-label")?.trim() || text(e) ||
+		text(document.getElementById(e.getAttribute("aria-labelledby"))) ||
+		[...(e.labels || [])].some(text);
+	need(document.documentElement.lang, "no language", document.documentElement);
+	need(document.title.trim(), "no title", document.head);
+	need(document.querySelectorAll("h1").length === 1, "not one h1", document.body);
+	need(document.querySelectorAll("main").length === 1, "not one main", document.body);
+	let level = 1;
+	for (const h of document.querySelectorAll("h1, h2, h3, h4")) {
+		need(+h.tagName[1] <= level + 1, "a level is left out", h);
+		level = +h.tagName[1];
+	}
+	for (const e of document.querySelectorAll("input, button, section, [role=img]"))
+		need(!shown(e) || named(e), "no name", e);
+	for (const e of document.querySelectorAll("th"))
+		need(text(e) && e.scope === "col", "a column without a name", e);
+	for (const t of document.querySelectorAll("table"))
+		for (const [which, role] of [["", "table"], ["thead, tbody", "rowgroup"], ["tr", "row"],
+					     ["th", "columnheader"], ["td", "cell"]])
+			for (const e of which ? t.querySelectorAll(which) : [t])
+				need(e.getAttribute("role") === role, "no role", e); // they are blocks on a phone
+	for (const e of document.querySelectorAll("td"))
+		need(!shown(e) || text(e) === "" || e.dataset.label, "a cell without a label", e);
+	const ids = all.map((e) => e.id).filter(Boolean);
+	need(new Set(ids).size === ids.length, "an id twice", document.body);
+	for (const e of all) {
+		const style = getComputedStyle(e);
+		need(e.tabIndex <= 0, "out of the order of tabs", e);
+		need(style.animationName === "none" && style.transitionDuration === "0s", "it moves", e);
+		if (e.matches("a, button, input") && shown(e)) {
+			const box = e.getBoundingClientRect();
+			need(box.width >= 24 && box.height >= 24, "too small to hit", e);
+		}
+	}
+	need(document.querySelector("[role=status] h1"), "the first line is not announced", document.body);
+	need(!/user-scalable|maximum-scale/.test(document.querySelector("meta[name=viewport]").content),
+	     "no zoom", document.head);
+	return wrong;
+})()
+JS
+audit="print=$(cat "$tmp/audit.js")"
 
 echo "== what no node of ours says: figures that are lies, names that are HTML, other states"
 cat >"$tmp/made_up.py" <<'PY'
@@ -329,6 +377,84 @@ browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "$(says Healthy)" \
 	'do=delete document.hidden; document.dispatchEvent(new Event("visibilitychange"))' \
 	'until=samples.length >= 3' quiet >"$tmp/said"
 [ "$(sort -u "$tmp/said" | wc -l)" = 1 ] || fail "asked while hidden: $(xargs <"$tmp/said")"
+echo "== open for a day: neither elements nor memory nor requests in flight grow"
+# The page's own functions, with a clock, timers and answers of ours: nodes and
+# directories come and go, events go on, the master fails now and then.
+cat >"$tmp/day.js" <<'JS'
+(() => {
+	const answers = {}, timers = new Map();
+	let clock = performance.now(), ids = 0, turn = 0, flying = 0;
+	window.day = { most_flying: 0, asked: 0, timers };
+	performance.now = () => clock;
+	AbortSignal.timeout = () => undefined;
+	window.setTimeout = (fn) => (timers.set(++ids, fn), ids);
+	window.clearTimeout = (id) => timers.delete(id);
+	const real = window.fetch;
+	const page = (url) => url.split("?")[0].split("/").pop();
+	const copy = (name) => structuredClone(answers[name]);
+	const made = {
+		status: () => Object.assign(copy("status"), {
+			events: 20 + turn, feed_seq: 10 * turn, keys: turn % 7 }),
+		nodes: () => {
+			const a = copy("nodes"), from = turn % 100;
+			for (let i = 0; i < 10; i++)
+				a.nodes.push({ ...a.nodes[0], id: "id" + (from + i), name: "n" + (from + i),
+					       sent_bytes: 1000 * turn, alive: i !== 0 });
+			return a;
+		},
+		directories: () => {
+			const a = copy("directories"), from = turn % 100;
+			for (let i = 0; i < 30; i++)
+				a.directories.push({ ...a.directories[0], name: "d" + (from + i),
+						     bytes: from + i });
+			return a;
+		},
+		events: () => ({ events: Array.from({ length: 15 }, (_, i) => ({
+			number: turn + i, time: "2026-01-01T00:00:00Z", kind: "joined",
+			text: "node " + (turn + i) })) }),
+		objects: () => copy("objects"),
+	};
+	window.fetch = async (url) => {
+		day.asked++;
+		day.most_flying = Math.max(day.most_flying, ++flying);
+		await null; // one at least is in flight
+		flying--;
+		if (turn % 1000 === 7)
+			throw new TypeError("no master");
+		return new Response(JSON.stringify(made[page(url)]()));
+	};
+	day.begin = async () => {
+		for (const name of Object.keys(made))
+			answers[name] = await (await real("api/" + name)).json();
+	};
+	day.polls = async (n) => {
+		for (let i = 0; i < n; i++, turn++) {
+			clock += wait_ms;
+			const one = poll();
+			if (turn % 1000 === 3) // back from another tab, while it asks
+				document.dispatchEvent(new Event("visibilitychange"));
+			if (turn % 100 === 5)
+				await search(false);
+			await one;
+			if (turn % 500 === 0)
+				await new Promise((go) => requestAnimationFrame(go));
+		}
+	};
+})()
+JS
+for name in nodes directories objects events; do answer $name .; done
+browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "$(says Healthy)" \
+	"do=$(cat "$tmp/day.js")" 'do=day.begin()' 'do=day.polls(1000)' heap \
+	'do=day.polls(10000)' heap 'print=day.most_flying' 'print=day.timers.size' \
+	'print=day.asked > 20000 && samples.length <= 7' quiet >"$tmp/said"
+cat "$tmp/said"
+[ "$(sed -n 3,5p "$tmp/said" | xargs)" = "2 1 true" ] ||
+	fail "requests in flight, timers, asked: $(sed -n 3,5p "$tmp/said" | xargs)"
+# 10,000 times a number would be 80 kB; the rest is the compiler's.
+jq -se '.[0] as $before | .[1] | .nodes <= $before.nodes + 10 and
+	.listeners <= $before.listeners and .bytes < $before.bytes + 300000' \
+	<(sed -n 1,2p "$tmp/said") >/dev/null || fail "it grows: $(sed -n 1,2p "$tmp/said")"
+
 kill "$made_up"
 wait "$made_up" 2>/dev/null || :
 
@@ -338,6 +464,7 @@ browse "http://$page/" size=1280x900 open "$(says 'Healthy: 3 nodes')" \
 	'until=document.querySelectorAll("#nodes tbody tr").length === 3' \
 	'until=document.title.startsWith("KVPool: Healthy")' \
 	"$contrast" media=dark "$contrast" media=light \
+	"$audit" size=320x640 "until=${fits// /}" "$audit" size=1280x900 \
 	"do=document.getElementById('path').focus()" type=odd/ key=Enter \
 	'until=document.querySelectorAll("#objects tbody tr").length === 3' \
 	'print=[...document.querySelectorAll("#objects .wide .name")].map((e) => e.textContent)' \
@@ -350,8 +477,11 @@ browse "http://$page/" size=1280x900 open "$(says 'Healthy: 3 nodes')" \
 		return data.getData("text/plain"); })' \
 	'until=[...document.querySelectorAll("#objects .wide .name")].every((e) =>
 		e.lastChild.getBoundingClientRect().right <= e.closest("td").getBoundingClientRect().right + 1)' \
-	'print=location.hash' \
-	$(pictures healthy) quiet >"$tmp/said"
+	'print=location.hash' "$audit" \
+	$(pictures healthy) quiet >"$tmp/all"
+# Three audits: of both sizes, and with a list of objects.
+sed '1,2d; 7d' "$tmp/all" >"$tmp/said"
+[ "$(sed -n '1,2p; 7p' "$tmp/all" | sort -u)" = '[]' ] || fail "audits: $(sed -n '1,2p; 7p' "$tmp/all")"
 cut -c 1-300 "$tmp/said"
 sed -n 1p "$tmp/said" | jq -e --arg long "odd/$long" 'any(. == $long) and
 	any(. == "odd/\\x01\\x0a\\x1b[31m\\u{202e}<img src=x onerror=alert(1)>&amp;") and
