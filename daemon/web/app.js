@@ -194,6 +194,7 @@ function problems(status, nodes) {
 	const no_room = count(repair.no_room_keys);
 	const room = count(status.capacity) - count(status.used) + count(status.evictable);
 	const full = count(status.capacity) && room < FULL * status.capacity;
+	const pinned = count(status.soft_pinned) + count(status.hard_pinned);
 	const mend = no_room ? "add a store, or lower user.kvpool.replicas." :
 		full ? "make room: then copies are made." : "await the repair.";
 	const start = away.length ? `Start ${names_of(away)}, or ${mend}` :
@@ -207,14 +208,14 @@ function problems(status, nodes) {
 			"objects have")} no copy on a store. ${start}`]);
 	else if (count(repair.endangered))
 		found.push(["warn", `Short of copies: ${plural(repair.endangered, "object",
-			"objects")}${no_room ? ", for which no store has room" : ""}. ${start}`]);
+			"objects")}${no_room ? ", for which no other store has room" : ""}. ${start}`]);
 	else if (no_room) // of nodes that are being drained
 		found.push(["bad", `Copies of ${plural(no_room, "object have", "objects have")} ` +
 			`no room (${bytes(repair.no_room_bytes)}). Add a store.`]);
 	if (full)
 		found.push(["bad", "Full: less than 5 % of the stores is free or evictable. " +
-			"Give a store more memory (--store-size), add a store, or unpin or delete " +
-			"objects."]);
+			"Give a store more memory (--store-size), add a store, or " +
+			`${pinned ? "unpin or " : ""}delete objects.`]);
 	if (away.length && status.ready && !count(repair.endangered))
 		found.push(["warn", `${plural(away.length, "node is", "nodes are")} away: ` +
 			`${names_of(away)}. Start ${away.length === 1 ? "it" : "them"}` +
@@ -306,7 +307,9 @@ function figures(status) {
 	let repaired = "every object has its copies";
 
 	if (count(repair.endangered) || left)
-		repaired = `${plural(repair.endangered, "object lacks", "objects lack")} copies; ` +
+		repaired = `${plural(repair.endangered, "object lacks", "objects lack")} copies` +
+			(count(repair.no_room_keys) ?
+				`, no other store has room for ${count(repair.no_room_keys)}; ` : "; ") +
 			`${plural(repair.copies_under_way, "copy", "copies")} in flight, ` +
 			`${bytes(left)} left, ${bytes(repair.bytes_per_second)}/s` +
 			(repair.seconds_left > 0 ? `, about ${seconds(repair.seconds_left)}` : "");

@@ -352,6 +352,9 @@ state 'Copies of 4 objects have no room (1.0 KiB). Add a store.' \
 	'.repair += { no_room_keys: 4, no_room_bytes: 1024 }' '.nodes[0].draining = true'
 state 'Full: less than 5 % of the stores is free or evictable. Give a store more memory' \
 	'.capacity = 1000 | .used = 990 | .evictable = 0' .
+state 'add a store, or delete objects.' '.capacity = 1000 | .used = 990 | .evictable = 0' .
+state 'add a store, or unpin or delete objects.' \
+	'.capacity = 1000 | .used = 990 | .evictable = 0 | .soft_pinned = 1' .
 state 'Make room: then copies are made.' \
 	'.capacity = 1000 | .used = 990 | .evictable = 0 | .repair.endangered = 3' .
 state "away: $(jq -r '.nodes[1].name' "$tmp/nodes.json"). Start it." \
@@ -504,8 +507,10 @@ browse "http://$page/#three%2Fone" open "$(says Healthy)" \
 echo "== short of copies: a node is killed while the page is open"
 # shellcheck disable=SC2046
 browse "http://$page/#three" open "$(says 'Healthy: 3 nodes')" \
-	"run=kill -KILL ${pid[c]}" "$(says 'Short of copies: 3 objects, for which no store has room. Start c.')" \
+	"run=kill -KILL ${pid[c]}" "$(says 'Short of copies: 3 objects, for which no other store has room. Start c.')" \
 	'until=document.querySelectorAll("#nodes .bad-text").length === 1' \
+	'until=document.getElementById("figures").textContent.includes(
+		"3 objects lack copies, no other store has room for 3; 0 copies in flight")' \
 	"do=location.reload()" "$(says 'Short of copies')" "$contrast" \
 	'until=document.querySelectorAll("#objects .bad-text").length === 3' \
 	$(pictures short) quiet
