@@ -237,6 +237,7 @@ PY
 mkdir "$tmp/answers"
 python3 "$tmp/made_up.py" "$web" "$tmp/answers" "$tmp/made_up.port" &
 made_up=$!
+also_kill+=("$made_up")
 wait_until 10 test -s "$tmp/made_up.port"
 answer() { # PAGE JQ-FILTER: of what the real master said
 	jq "$2" "$tmp/$1.json" >"$tmp/answers/.$1"
