@@ -44,7 +44,7 @@ begin() { # WHAT ARGUMENT...: until it is in place
 	: >"$tmp/attack"
 	# shellcheck disable=SC2086 # a word and its option, or none
 	nice -n 19 python3 "$here/hostile.py" \
-		${KVTEST_TLS:+--tls "$KVTEST_TLS/node"} --from $from "$@" \
+		${KVTEST_TLS:+--tls "${with:-$KVTEST_TLS/node}"} --from $from "$@" \
 		>"$tmp/attack" 2>&1 &
 	attacker=$!
 	also_kill+=($attacker)
@@ -336,6 +336,36 @@ replayed() {
 	done
 }
 
+# With b's id to a, which b reads from: without its certificate, and with one that
+# names b's host, from elsewhere.
+pose() { # HOST REQUESTS LANES FILE
+	begin posing "${listen[master]}" "${listen[a]}" "b.$$" "$1"
+	echo "   $attack: $(tr '\n' ';' <"$tmp/attack")"
+	[ "$(said requests)" = "$2" ] && [ "$(said lanes)" = "$3" ] ||
+		fail "$attack: $(cat "$tmp/attack")"
+	cat "$tmp/lot" >"$a/$4"
+	sync "$a"
+	cmp "$tmp/lot" "$b/$4" || fail "$attack: b reads other bytes, or none"
+	end
+	[ "$(said got)" = 0 ] || fail "$attack: it got $(said got) bytes of b's lanes"
+	[ "$(said closed)" = 0 ] || fail "$attack: its lanes are those of b"
+}
+posed() {
+	local ids=kvpool_peer_ids_refused_total
+	head -c 8M /dev/urandom >"$tmp/lot"
+	mark a $ids
+	if [ -n "$KVTEST_TLS" ]; then
+		attack="posing with another host's certificate"
+		cert_of_days "$KVTEST_TLS/ca" test/node $from '-1 day' '+1 day' "$tmp/else"
+		with=$tmp/else pose $from refused refused posed.else
+		rises a $ids 9
+		mark a $ids
+	fi
+	attack="posing from another address"
+	pose 127.0.0.1 in in posed.from
+	[ "$(counter a $ids)" = "$since" ] || fail "$attack: it is counted as refused"
+}
+
 oversized() {
 	local n kind metric kib
 	for n in master a; do
@@ -531,6 +561,7 @@ attacks() {
 	echo "== who is not let in; what is too large, or comes twice"
 	certificates
 	replayed
+	posed
 	oversized
 	echo "== who is slow"
 	half_open
