@@ -93,10 +93,7 @@ static int add_members(struct master *m)
 	for (i = 0; i < m->members.n && !err; i++) {
 		const struct master_member *mb = m->members.by_index[i];
 
-		r.id = mb->id;
-		r.name = mb->name;
-		r.type = MASTER_REC_MEMBER;
-		r.u64 = mb->left_wall_ns;
+		r = master_member_record(mb);
 		err = master_state_compact_add(m->state, &r);
 		r.type = MASTER_REC_DRAIN;
 		r.u64 = mb->drain.on;

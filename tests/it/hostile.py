@@ -15,10 +15,11 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     knock TARGET...       is it let in? "in", or "refused WHY" (for each)
     oversized TARGET      lengths beyond each bound: "oversized REFUSED OF"
     replay TARGET         bytes of one connection again, on another; JOIN twice
-    posing MASTER PEER NAME HOST *  of HOST, takes the id of node NAME from the picture and
-                          says it to PEER: on a connection, with a GET behind it, and
+    posing MASTER PEER NAME HOST *  of HOST, takes the "id" of node NAME from the picture
+                          and says it to PEER: on a connection, with a GET behind it, and
                           on eight lanes, "requests", "lanes": in or refused; then how
                           many bytes the lanes "got", and were "closed" for NAME's own
+    claim MASTER ID HOST  joins with that id, as of HOST: as knock
     links PEER            asks for a lane without TLS, and says there, as anybody on the
                           path could, what belongs to RDMA: LINK and BUFFER, each
                           "closed" or "kept"
@@ -111,10 +112,10 @@ def node_id(n=0):
     return b"hostile" + struct.pack("<IIB", os.getpid(), n, 0)
 
 
-def node(n=0, at=b"127.0.0.1:1", mount=False, capacity=0, used=0):
+def node(n=0, at=b"127.0.0.1:1", mount=False, capacity=0, used=0, by=None):
     with open("/proc/sys/kernel/random/boot_id", "rb") as f:
         host = f.read().strip() + b"?"  # no host of this pool's
-    return packed((2, node_id(n)), (3, b"hostile"), (4, at), (6, host),
+    return packed((2, by or node_id(n)), (3, b"hostile"), (4, at), (6, host),
                   (7, int(capacity > 0)), (8, int(mount)), (9, 1), (10, capacity), (11, used), (12, used))
 
 
@@ -775,6 +776,8 @@ def posing(to, peer, name, host):
              picture(to, at=b"%s:1" % host.encode()) if number == 5]
     by = next(n[2] for n in nodes if n.get(3) == name.encode())
 
+    say("id", by.hex())
+
     def greeted(lane):
         s = dial(peer)
         get = packed((1, b"no/such"), (2, ("f", 1)), (4, 1))
@@ -801,6 +804,14 @@ def posing(to, peer, name, host):
             closed += 1
     say("got", got)
     say("closed", closed)
+
+
+def claim(to, by, host):
+    try:
+        joined(to, by=bytes.fromhex(by), at=b"%s:1" % host.encode(), capacity=1 << 30)
+        say("in")
+    except (OSError, EOFError) as e:
+        say(f"refused {e}")
 
 
 # ---- a store that lies ----
@@ -939,8 +950,8 @@ def main(args):
         else:
             sys.exit(__doc__)
         args = args[2:]
-    known = (client, burn, knock, oversized, replay, links, seen, tries, posing, half,
-             slow, grow, deaf, joins, ops, names, gets, liar, master)
+    known = (client, burn, knock, oversized, replay, links, seen, tries, posing,
+             claim, half, slow, grow, deaf, joins, ops, names, gets, liar, master)
     what = {f.__name__: f for f in known}.get(args[0]) if args else None
     if not what:
         sys.exit(__doc__)

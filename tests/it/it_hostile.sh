@@ -350,6 +350,21 @@ pose() { # HOST REQUESTS LANES FILE
 	[ "$(said got)" = 0 ] || fail "$attack: it got $(said got) bytes of b's lanes"
 	[ "$(said closed)" = 0 ] || fail "$attack: its lanes are those of b"
 }
+# The same to a master that has been killed meanwhile, and knows b from its state only.
+claimed() { # ID
+	attack="claiming b's id of a new master"
+	stop b
+	kill9 master
+	start_master "${patient[@]}"
+	mark master $MASTER_REFUSED
+	with=$tmp/else hostile claim "${listen[master]}" "$1" $from >"$tmp/claim"
+	echo "   $attack: $(cat "$tmp/claim")"
+	grep -q "^refused this node's id belongs to 127.0.0.1" "$tmp/claim" ||
+		fail "$attack: $(cat "$tmp/claim")"
+	rises master $MASTER_REFUSED
+	start_node b --no-fd-passing
+	cmp "$tmp/lot" "$b/posed.else" || fail "$attack: b has lost its files"
+}
 posed() {
 	local ids=kvpool_peer_ids_refused_total
 	head -c 8M /dev/urandom >"$tmp/lot"
@@ -359,6 +374,7 @@ posed() {
 		cert_of_days "$KVTEST_TLS/ca" test/node $from '-1 day' '+1 day' "$tmp/else"
 		with=$tmp/else pose $from refused refused posed.else
 		rises a $ids 9
+		claimed "$(said id)"
 		mark a $ids
 	fi
 	attack="posing from another address"
