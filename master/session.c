@@ -251,7 +251,8 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	memcpy(mb->addr, s->addr, sizeof(mb->addr));
 	if (pool_conn_peer_id(s->conn))
 		mb->role = pool_conn_peer_id(s->conn)->role;
-	master_member_describe(&m->members, mb, j->node);
+	if (!master_member_describe(&m->members, mb, j->node))
+		master_figures_impossible(m, mb);
 	mb->left_wall_ns = 0;
 	master_keep_member(m, mb);
 	master_keep_flush(m);

@@ -518,19 +518,22 @@ lie_is_refused() {
 		fail "$attack: status $status, $(stat -c %s "$tmp/lie") bytes read"
 }
 lies() {
-	local how name reader counter asked
+	local how name reader counter of asked events
+	local capacity="kvpool_master_capacity_bytes $((512 << 20))" # of a and b
+	events=$(http "${admin[master]}/api/status" | jq .events)
 	victims="a b" budget=16384 stranger=: during=read_lie after=lie_is_refused
 	for how in short{,.lane} long{,.lane} sum{,.lane} slow silent holders plain figures; do
-		name=$a/liar.$how
+		name=$a/liar.$how of=a
 		case $how in
 		sum*) counter=kvpool_node_checksum_errors_total ;;
 		short* | long*) counter='kvpool_peer_fetch_failures_total{reason="bad_answer"}' ;;
 		holders) counter='kvpool_peer_fetch_failures_total{reason="gone"}' ;;
 		plain) counter=kvpool_peer_bad_messages_total ;;
 		slow | silent) counter='kvpool_peer_fetch_failures_total{reason="timeout"}' ;;
-		figures) counter= ;;
+		figures) of=master counter=kvpool_master_impossible_figures_total ;;
 		esac
-		[ -z "$counter" ] || mark a "$counter"
+		[ $of = a ] || until="has_metric ${admin[master]} $capacity"
+		mark $of "$counter"
 		beside liar.$how 1 liar "${listen[master]}" $how
 		asked=$(said asked)
 		echo "   $(sed 's/.*: //' "$tmp/lie.said"); asked $asked times"
@@ -538,10 +541,13 @@ lies() {
 		plain | figures) [ "$asked" = 0 ] ;;
 		*) [ "$asked" -ge 1 ] && [ "$asked" -le 8 ] ;;
 		esac || fail "$attack: it was asked $asked times"
-		[ -z "$counter" ] || rises a "$counter"
+		rises $of "$counter"
 		[ -z "$KVTEST_TLS" ] || has_metric "${admin[a]}" kvpool_tls_plain_lanes_total 0
 	done
-	stranger=newcomer during= after=
+	[ "$(http "${admin[master]}/api/events?since=$events" |
+		jq '[.events[] | select(.kind == "figures")] | length')" = 1 ] ||
+		fail "not one event of figures that cannot be"
+	stranger=newcomer during= after= until=
 }
 
 # At the master's address while it is down: what is there stays there.
