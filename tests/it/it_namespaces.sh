@@ -201,6 +201,7 @@ cp "$tmp/src" "$A/users/h"
 sync "$A/users"
 wait_until 10 stat "$C/users/h" >/dev/null 2>&1
 refused 'Permission denied' mv "$C/users/h" "$C/users/i"
+refused 'Permission denied' chmod 600 "$C/users/h"
 is "$(ls "$A/users" | tr '\n' ' ')" 'd f h '
 
 echo "== a library whose certificate is for one user, or is that of a node"
