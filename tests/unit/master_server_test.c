@@ -1655,6 +1655,46 @@ static void a_rewritten_state_says_what_was_forgotten_meanwhile(void **state)
 	run_until(&loop, !master->compaction.syncing);
 }
 
+static uv_sem_t may_work;
+
+static void wait_for_leave(uv_work_t *w)
+{
+	(void)w;
+	uv_sem_wait(&may_work);
+}
+
+static void has_worked(uv_work_t *w, int status)
+{
+	(void)w;
+	(void)status;
+}
+
+/* The state's file is being synced, on a slow disk: the loop does not turn
+ * without an event until that is done. */
+static void a_rewrite_waits_for_the_disk_without_turns(void **state)
+{
+	uv_work_t work[4]; /* all workers of libuv */
+	int fd = open(state_path, O_RDONLY | O_CLOEXEC);
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(0, uv_sem_init(&may_work, 0));
+	run_until(&loop, !master->sync_busy);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(0, uv_queue_work(&loop, &work[i],
+						  wait_for_leave, has_worked));
+	master_sync_start(master, fd, false);
+	master_compaction_start(master);
+	run_until(&loop, !uv_is_active((uv_handle_t *)&master->slices));
+	assert_true(master->sync_busy);
+	assert_true(master->compaction.walking);
+	for (int i = 0; i < 4; i++)
+		uv_sem_post(&may_work);
+	run_until(&loop, !master->compaction.walking &&
+				 !master->compaction.syncing);
+	uv_sem_destroy(&may_work);
+}
+
 /* The node is the first to join a restarted master, which has no other
  * source. */
 static void without_other_nodes_all_of_a_node_is_accepted(void **state)
@@ -2656,6 +2696,7 @@ int main(void)
 		T(a_restarted_master_knows_who_deleted_without_permission),
 		T(records_of_tombstones_are_judged),
 		T(a_rewritten_state_says_what_was_forgotten_meanwhile),
+		T(a_rewrite_waits_for_the_disk_without_turns),
 		T(without_other_nodes_all_of_a_node_is_accepted),
 		T(what_had_another_owner_stays_deleted),
 		T(what_was_given_away_is_not_dead_for_its_new_owner),
