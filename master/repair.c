@@ -92,7 +92,7 @@ void master_figures_impossible(struct master *m, struct master_member *mb)
 			  "be: they are bounded (is its program damaged, or "
 			  "not KVPool?)",
 			  mb->name);
-	master_event(&m->events, "figures",
+	master_event(m->events, "figures",
 		     "%s reports figures of its store that cannot be",
 		     mb->name);
 }
