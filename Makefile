@@ -22,7 +22,7 @@ DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
         libcap-ng-dev
 DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
               etcd-server etcd-client socat python3 mandoc shellcheck cppcheck clang-format \
-              pyflakes3 mypy git openssl strace zsh prometheus
+              pyflakes3 mypy git openssl strace zsh prometheus chromium-headless-shell
 # For the guest of the RDMA tests. Without these packages the tests are skipped.
 DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
               ibverbs-utils perftest rdmacm-utils

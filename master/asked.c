@@ -159,14 +159,15 @@ static json_t *top_json(const struct master_top *t, unsigned int number,
 								     t->dir),
 							     t->dir->name_len);
 
-	return json_pack("{so sI sI sI sI sI}", "name", name, "objects",
+	return json_pack("{so sI sI sI sI sI sI sI}", "name", name, "objects",
 			 (json_int_t)t->files, "bytes", (json_int_t)t->bytes,
 			 "age_seconds",
 			 t->files ? now_s - (json_int_t)(t->mtimes_s /
 							 t->files) :
 				    0,
 			 "lookups", (json_int_t)h->lookups, "hits",
-			 (json_int_t)h->hits);
+			 (json_int_t)h->hits, "evicted", (json_int_t)t->evicted,
+			 "evicted_bytes", (json_int_t)t->evicted_bytes);
 }
 
 json_t *master_directories_json(struct master *m)
@@ -178,7 +179,7 @@ json_t *master_directories_json(struct master *m)
 	for (unsigned int i = 0; list && i < MASTER_TOPS_MAX; i++) {
 		const struct master_top *t = &m->map.tops.list[i];
 
-		if ((t->dir || t->files || hits[i].lookups) &&
+		if ((t->dir || t->files || t->evicted || hits[i].lookups) &&
 		    json_array_append_new(list, top_json(t, i, &hits[i]))) {
 			json_decref(list);
 			return NULL;

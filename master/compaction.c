@@ -50,6 +50,8 @@ static void sync_done(uv_work_t *w, int status)
 	else if (m->sync_err)
 		pool_warn_limited("state file: cannot sync: %s",
 				  strerror(-m->sync_err));
+	if (m->compaction.walking)
+		master_slices_start(m);
 	master_handle_gone(m);
 }
 
@@ -93,10 +95,7 @@ static int add_members(struct master *m)
 	for (i = 0; i < m->members.n && !err; i++) {
 		const struct master_member *mb = m->members.by_index[i];
 
-		r.id = mb->id;
-		r.name = mb->name;
-		r.type = MASTER_REC_MEMBER;
-		r.u64 = mb->left_wall_ns;
+		r = master_member_record(mb);
 		err = master_state_compact_add(m->state, &r);
 		r.type = MASTER_REC_DRAIN;
 		r.u64 = mb->drain.on;
@@ -217,9 +216,10 @@ bool master_compaction_slice(struct master *m)
 	while (left-- && master_state_compacting(m->state)) {
 		i = master_cursor_peek(&m->map.feed, &c->cursor);
 		if (!i || i->seq > c->goal) {
-			/* The worker is syncing the first file: try again. */
+			/* The worker is syncing the first file: sync_done goes
+			 * on. */
 			if (m->sync_busy)
-				return true;
+				return false;
 			/* Tombstones may have been forgotten meanwhile. */
 			master_keep_lost(m);
 			master_state_flush(m->state);

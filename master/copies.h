@@ -101,6 +101,8 @@ void master_repair_move(struct master *m, struct master_file *f, uint16_t from,
 			struct master_member *to);
 /* Order an extra copy of f. False: throttled, or no store can take it now. */
 bool master_repair_extra(struct master *m, struct master_file *f);
+/* mb has reported figures that cannot be: counts it. */
+void master_figures_impossible(struct master *m, struct master_member *mb);
 /* Update mb's figures (capacity, used, ...), and patrol soon if it has room
  * again. */
 void master_repair_figures(struct master *m, struct master_member *mb,

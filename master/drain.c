@@ -111,7 +111,7 @@ static void pass_end(struct master *m, struct master_member *mb)
 	if (!d->keys) {
 		pool_info("node %s is drained: it may be switched off",
 			  mb->name);
-		master_event(&m->events, "drained",
+		master_event(m->events, "drained",
 			     "%s: it may be switched off", mb->name);
 	}
 	master_member_changed(&m->members, mb);
@@ -227,7 +227,7 @@ static void set(struct master *m, struct master_member *mb, bool on)
 	master_keep_flush(m);
 	pool_info("node %s: %s", mb->name,
 		  on ? "draining" : "no longer draining");
-	master_event(&m->events, "draining", "%s: %s", mb->name,
+	master_event(m->events, "draining", "%s: %s", mb->name,
 		     on ? "begun" : "cancelled");
 	if (m->ready)
 		master_patrol_start(m);

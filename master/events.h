@@ -1,7 +1,8 @@
 /*
  * What happened to the pool, for people: nodes that came and went, drains,
  * losses. The master keeps the newest MASTER_EVENTS_MAX in memory; another
- * master begins anew.
+ * master begins anew. Among several, each keeps those of all times that it led
+ * (master/ha.c).
  *
  * Thread: the master's.
  */

@@ -51,6 +51,12 @@ static void grant(struct master_session *s, struct master_file *f,
 	master_count(m, MC_EVICT_GRANTED);
 	master_map_touch_file(&m->map, f);
 	f->evicted = !f->nholders;
+	if (f->evicted) {
+		struct master_top *top = master_map_top(&m->map, &f->e);
+
+		top->evicted++;
+		top->evicted_bytes += size;
+	}
 	/* The review comes first: if this was the last copy, it appends the
 	 * tombstone of older versions, which the DROP must wait for. */
 	(void)master_review(m, f);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "master/etcd_state.h"
+#include "master/events.h"
 #include "master/leader.h"
 #include "master/standby.h"
 #include "master/state_rec.h" /* STATE_EPOCH_MAX */
@@ -25,6 +26,7 @@ struct master_ha {
 	struct etcd_state *state; /* owns; loading, leading, closing */
 	struct etcd_state_stats stats;
 	uint64_t epoch;
+	struct master_events events; /* of all times that it led */
 	struct master *master; /* owns; leading, closing */
 	bool master_opening, master_closing, closing;
 	const char *failed; /* why the state failed inside master_open */
@@ -74,7 +76,12 @@ static void stop_master(struct master_ha *ha)
 
 static void on_lost(void *arg)
 {
-	stop_master(arg);
+	struct master_ha *ha = arg;
+
+	master_event(&ha->events, "deposed",
+		     "epoch %llu: %s no longer leads",
+		     (unsigned long long)ha->epoch, ha->address);
+	stop_master(ha);
 }
 
 static bool acting(void *arg)
@@ -114,6 +121,7 @@ static void on_loaded(void *arg, int err)
 	opts.state_file = NULL;
 	opts.etcd_state = ha->state;
 	opts.epoch = ha->epoch;
+	opts.events = &ha->events;
 	opts.acting = acting;
 	opts.acting_arg = ha;
 	ha->failed = NULL;
@@ -142,6 +150,10 @@ static void on_elected(void *arg, uint64_t epoch, int64_t fence)
 	};
 
 	ha->epoch = epoch;
+	master_event(&ha->events, "elected", "epoch %llu: %s leads%s",
+		     (unsigned long long)epoch, ha->address,
+		     epoch > 1 ? "; other leaders' events are in their logs" :
+				 "");
 	if (etcd_state_open(&opts, &ha->state))
 		leader_resign(ha->leader, "no memory for the state");
 }
@@ -259,7 +271,9 @@ int master_ha_open(const struct master_ha_opts *opts,
 	snprintf(ha->prefix, sizeof(ha->prefix), "/kvpool/%s/", opts->cluster);
 	standby_init(&ha->standby, opts->master.loop, opts->master.tls,
 		     leader_elsewhere, ha);
-	err = start_etcd(ha);
+	err = master_events_init(&ha->events);
+	if (!err)
+		err = start_etcd(ha);
 	if (!err)
 		err = start_listener(ha);
 	if (!err)
@@ -277,6 +291,7 @@ err_close:
 		pool_metrics_remove(opts->master.metrics, ha, sizeof(*ha));
 	if (ha->etcd)
 		etcd_close(ha->etcd, on_nothing, NULL);
+	master_events_fini(&ha->events);
 	free(ha);
 	return err;
 }
@@ -291,6 +306,7 @@ static void on_standby_closed(void *arg)
 
 	if (ha->o.master.metrics)
 		pool_metrics_remove(ha->o.master.metrics, ha, sizeof(*ha));
+	master_events_fini(&ha->events);
 	free(ha);
 	if (closed)
 		closed(closed_arg);

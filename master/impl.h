@@ -65,7 +65,8 @@ struct master {
 	unsigned int heartbeat_ms, summary_s;
 	struct master_map map;
 	struct master_members members;
-	struct master_events events;
+	struct master_events own_events; /* without those of ha.c */
+	struct master_events *events;
 	struct { /* what server.c:note_changes has noted as events */
 		bool repairing, full, expires;
 		uint64_t repair_ms; /* when repairs were last needed */

@@ -3,6 +3,7 @@
  * map. Code elsewhere appends records without knowing which of the two it is.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "master/etcd_state.h"
@@ -124,6 +125,10 @@ static int load_member(struct master *m, const struct master_record *r)
 	if (err)
 		return err;
 	strncpy(mb->name, r->name, sizeof(mb->name) - 1);
+	mb->role = r->role;
+	if (r->role)
+		snprintf(mb->advertise, sizeof(mb->advertise), "%s",
+			 r->advertise);
 	mb->left_wall_ns = r->u64;
 	mb->expected = !r->u64;
 	master_answers_load(mb, r);
@@ -358,15 +363,22 @@ void master_keep_blind(struct master *m, const char *path, size_t len,
 	keep_path(m, MASTER_REC_TOMB, path, len, &meta);
 }
 
+struct master_record master_member_record(const struct master_member *mb)
+{
+	return (struct master_record){ .type = MASTER_REC_MEMBER,
+				       .id = mb->id,
+				       .name = mb->name,
+				       .u64 = mb->left_wall_ns,
+				       .ops_run = mb->answers.run,
+				       .ops_done = mb->answers.done,
+				       .ops_gen = mb->answers.gen,
+				       .role = mb->role,
+				       .advertise = mb->advertise };
+}
+
 void master_keep_member(struct master *m, const struct master_member *mb)
 {
-	struct master_record r = { .type = MASTER_REC_MEMBER,
-				   .id = mb->id,
-				   .name = mb->name,
-				   .u64 = mb->left_wall_ns,
-				   .ops_run = mb->answers.run,
-				   .ops_done = mb->answers.done,
-				   .ops_gen = mb->answers.gen };
+	struct master_record r = master_member_record(mb);
 
 	master_keep(m, &r);
 }

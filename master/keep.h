@@ -57,6 +57,8 @@ uint64_t master_blind_id(const struct master_member *mb);
 /* Fills all fields of g's TOMB record except the path. */
 void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret);
 void master_keep_member(struct master *m, const struct master_member *mb);
+/* Its record; borrows from mb. */
+struct master_record master_member_record(const struct master_member *mb);
 void master_keep_drain(struct master *m, const struct master_member *mb);
 /* Pass buffered records to the kernel, or start writing them to etcd. */
 void master_keep_flush(struct master *m);

@@ -559,10 +559,8 @@ struct master_dir *master_map_dir(struct master_map *m, const char *path,
 	return e && e->is_dir ? master_entry_dir(e) : NULL;
 }
 
-/* The sums to which e is added: those of the directory of the root that
- * contains it. */
-static struct master_top *top_of(struct master_map *m,
-				 const struct pool_entry *e)
+struct master_top *master_map_top(struct master_map *m,
+				  const struct pool_entry *e)
 {
 	const struct pool_dir *d = e->parent;
 
@@ -626,7 +624,7 @@ static void on_add(struct pool_entry *e, void *arg)
 		f->gid = a->attrs->gid;
 		f->pin = POOL_PIN_NONE;
 		m->nfiles++;
-		top_of(m, e)->files++;
+		master_map_top(m, e)->files++;
 		master_file_set_mtime(m, f, a->attrs->mtime_ns);
 		m->pinned[POOL_PIN_NONE]++;
 		m->endangered[MASTER_SAFE]++;
@@ -695,14 +693,14 @@ void master_file_set_size(struct master_map *m, struct master_file *f,
 			  uint64_t size)
 {
 	m->bytes += size - f->size;
-	top_of(m, &f->e)->bytes += size - f->size;
+	master_map_top(m, &f->e)->bytes += size - f->size;
 	f->size = size;
 }
 
 void master_file_set_mtime(struct master_map *m, struct master_file *f,
 			   uint64_t ns)
 {
-	top_of(m, &f->e)->mtimes_s += ns / NS - f->mtime_ns / NS;
+	master_map_top(m, &f->e)->mtimes_s += ns / NS - f->mtime_ns / NS;
 	f->mtime_ns = ns;
 }
 
@@ -741,7 +739,7 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	m->nfiles--;
 	master_file_set_size(m, f, 0);
 	master_file_set_mtime(m, f, 0);
-	top_of(m, &f->e)->files--;
+	master_map_top(m, &f->e)->files--;
 	m->pinned[f->pin]--;
 	m->endangered[f->danger]--;
 	/* Not after master_feed_remove: the next item that is touched then must
@@ -870,7 +868,7 @@ static void check_tops(struct master_map *m)
 
 		if (i->kind != MASTER_FILE)
 			continue;
-		t = &got.list[top_of(m, &f->e) - m->tops.list];
+		t = &got.list[master_map_top(m, &f->e) - m->tops.list];
 		t->files++;
 		t->bytes += f->size;
 		t->mtimes_s += f->mtime_ns / NS;

@@ -264,6 +264,9 @@ static inline struct master_dir *master_entry_dir(struct pool_entry *e)
 
 /* ---- names ---- */
 
+/* The sums that e counts in: those of the directory of the root above it. */
+struct master_top *master_map_top(struct master_map *m,
+				  const struct pool_entry *e);
 /* NULL if there is no file of that name. */
 struct master_file *master_map_file(struct master_map *m, const char *path,
 				    size_t len);

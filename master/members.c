@@ -145,15 +145,31 @@ static void set_evictable(struct master_member *mb)
 	mb->evictable = reported > kept ? reported - kept : 0;
 }
 
-static void set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)
+static uint64_t at_most(uint64_t n, uint64_t max)
 {
-	mb->capacity = info->capacity;
-	mb->used = info->used;
-	mb->reported_evictable = info->evictable;
+	return n < max ? n : max;
+}
+
+/* Headroom makes a store's evictable bytes exceed its capacity a little. */
+static bool are_possible(const Kvpool__NodeInfo *info)
+{
+	return info->capacity <= MASTER_CAPACITY_MAX &&
+	       info->used <= info->capacity &&
+	       info->evictable / 2 <= info->capacity;
+}
+
+static bool set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)
+{
+	mb->capacity = info->capacity <= MASTER_CAPACITY_MAX ? info->capacity :
+							       0;
+	mb->used = at_most(info->used, mb->capacity);
+	mb->reported_evictable = at_most(info->evictable, mb->capacity);
 	set_evictable(mb);
 	mb->objects = info->objects;
 	mb->sent_bytes = info->sent_bytes;
+	mb->cert_expires = info->cert_expires;
 	master_place_accepting(mb);
+	return are_possible(info);
 }
 
 /* Must mounts receive the new sent_bytes? It changes with each heartbeat while
@@ -169,7 +185,7 @@ static bool report_sent(struct master_member *mb, uint64_t sent_bytes)
 	return true;
 }
 
-void master_member_describe(struct master_members *ms,
+bool master_member_describe(struct master_members *ms,
 			    struct master_member *mb,
 			    const Kvpool__NodeInfo *info)
 {
@@ -181,8 +197,8 @@ void master_member_describe(struct master_members *ms,
 	pool_wire_program(mb->program, info->program);
 	mb->is_store = info->is_store;
 	mb->is_mount = info->is_mount;
-	set_figures(mb, info);
 	master_member_changed(ms, mb);
+	return set_figures(mb, info);
 }
 
 static void send_figures(struct master_members *ms, struct master_member *mb)
@@ -193,17 +209,18 @@ static void send_figures(struct master_members *ms, struct master_member *mb)
 		master_member_changed(ms, mb);
 }
 
-void master_member_figures(struct master_members *ms, struct master_member *mb,
+bool master_member_figures(struct master_members *ms, struct master_member *mb,
 			   const Kvpool__NodeInfo *info)
 {
-	bool same = mb->capacity == info->capacity && mb->used == info->used &&
-		    mb->reported_evictable == info->evictable &&
-		    mb->objects == info->objects &&
-		    !report_sent(mb, info->sent_bytes);
+	uint64_t capacity = mb->capacity, used = mb->used;
+	uint64_t evictable = mb->reported_evictable, objects = mb->objects;
+	bool sent = report_sent(mb, info->sent_bytes);
+	bool possible = set_figures(mb, info);
 
-	set_figures(mb, info);
-	if (!same)
+	if (sent || mb->capacity != capacity || mb->used != used ||
+	    mb->reported_evictable != evictable || mb->objects != objects)
 		send_figures(ms, mb);
+	return possible;
 }
 
 void master_members_round(struct master_members *ms, unsigned int mounts,

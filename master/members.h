@@ -30,6 +30,7 @@
 
 #define MASTER_NODES_MAX 1024
 #define MASTER_NOBODY UINT16_MAX /* no node's index */
+#define MASTER_CAPACITY_MAX (1ull << 52) /* of all nodes: no sum overflows */
 
 struct master_session;
 
@@ -114,6 +115,7 @@ struct master_member {
 	uint8_t unswept;  /* joins since a patrol last removed all holders of
 			     its older phases */
 	bool sweeping;	  /* the current patrol removes these */
+	bool impossible;  /* it has reported figures that cannot be */
 	uint64_t capacity, used, evictable, objects;
 	/* As the node reported it. Only mounts know the rules of directories,
 	 * so a store without a mount reports too much. From that, `kept` is
@@ -132,6 +134,9 @@ struct master_member {
 	unsigned int coming, leaving;
 	uint64_t leaving_bytes;
 	uint64_t sent_bytes;   /* to peers, since its start */
+	uint64_t cert_expires; /* in s of the wall clock; 0: not told */
+	bool expiry_noted;     /* as an event (server.c), */
+	uint64_t expiry_ms;    /* the last time then; 0: never */
 	uint64_t sent_reported_ms; /* when a change of sent_bytes was last
 				      announced to mounts */
 	bool figures_unsent; /* figures have changed; sent in the next round */
@@ -176,12 +181,16 @@ int master_members_make(struct master_members *ms,
 			struct master_member **ret);
 /* Is the description valid: id, lengths of the texts? 0 or -EINVAL. */
 int master_member_check(const Kvpool__NodeInfo *info);
-/* Copy the description in a JOIN. */
-void master_member_describe(struct master_members *ms,
+/*
+ * Copy the description in a JOIN. False: its figures cannot be. Those are
+ * bounded: used and evictable to the capacity; one beyond MASTER_CAPACITY_MAX
+ * is 0, so that nothing is placed there.
+ */
+bool master_member_describe(struct master_members *ms,
 			    struct master_member *mb,
 			    const Kvpool__NodeInfo *info);
-/* Copy the figures in a HEARTBEAT. */
-void master_member_figures(struct master_members *ms,
+/* Copy the figures in a HEARTBEAT; the same. */
+bool master_member_figures(struct master_members *ms,
 			   struct master_member *mb,
 			   const Kvpool__NodeInfo *info);
 /* Marks members with unsent figures as changed if a round is due, and sets the

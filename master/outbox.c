@@ -44,7 +44,7 @@ void master_session_end(struct master_session *s, const char *why)
 		  s->member ? s->member->name : "?",
 		  pool_conn_peer_name(s->conn), why);
 	if (s->member)
-		master_event(&s->m->events, "left", "%s: %s", s->member->name,
+		master_event(s->m->events, "left", "%s: %s", s->member->name,
 			     why);
 	s->m->on_session_end(s);
 	pool_conn_close(s->conn);

@@ -61,7 +61,7 @@ json_t *master_status_json(struct master *m)
 		(int)(m->repair.nwaiting + m->repair.nordered),
 		"unmet_replications", m->repair.unmet, "uptime_ms",
 		u64(pool_now_ms() - m->start_ms), "repair", repair_json(m),
-		"asked", master_asked_json(m), "events", u64(m->events.next));
+		"asked", master_asked_json(m), "events", u64(m->events->next));
 }
 
 static void to_hex(const uint8_t *p, size_t len, char *out)
@@ -193,5 +193,5 @@ int master_objects_json(struct master *m, const char *prefix,
 json_t *master_happened_json(struct master *m, uint64_t since,
 			     unsigned int limit)
 {
-	return master_events_json(&m->events, since, limit);
+	return master_events_json(m->events, since, limit);
 }

@@ -23,6 +23,7 @@
 #include "master/meta.h"
 #include "master/place.h"
 #include "pool/base/clock.h"
+#include "pool/base/log.h"
 
 #define TRIES_MAX 8
 #define RETRY_MS 250		 /* doubled with each try ... */
@@ -81,12 +82,28 @@ static void set_unmet(struct master *m)
 	master_patrol_by(m, MASTER_UNMET_MS);
 }
 
+void master_figures_impossible(struct master *m, struct master_member *mb)
+{
+	master_count(m, MC_FIGURES);
+	if (mb->impossible)
+		return;
+	mb->impossible = true;
+	pool_warn_limited("node %s reports figures of its store that cannot "
+			  "be: they are bounded (is its program damaged, or "
+			  "not KVPool?)",
+			  mb->name);
+	master_event(m->events, "figures",
+		     "%s reports figures of its store that cannot be",
+		     mb->name);
+}
+
 void master_repair_figures(struct master *m, struct master_member *mb,
 			   const Kvpool__NodeInfo *info)
 {
 	bool full = !mb->accepting;
 
-	master_member_figures(&m->members, mb, info);
+	if (!master_member_figures(&m->members, mb, info))
+		master_figures_impossible(m, mb);
 	if (full && mb->accepting && m->repair.unmet)
 		master_patrol_by(m, ROOMIER_MS);
 }

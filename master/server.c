@@ -77,7 +77,7 @@ static void set_ready(struct master *m, const char *why)
 	pool_info("epoch %llu: ready after %llu ms (%s), %llu keys",
 		  (unsigned long long)m->epoch, (unsigned long long)ms, why,
 		  (unsigned long long)m->map.nfiles);
-	master_event(&m->events, "ready", "epoch %llu, %llu keys (%s)",
+	master_event(m->events, "ready", "epoch %llu, %llu keys (%s)",
 		     (unsigned long long)m->epoch,
 		     (unsigned long long)m->map.nfiles, why);
 	for (i = 0; i < m->members.n; i++) {
@@ -89,7 +89,7 @@ static void set_ready(struct master *m, const char *why)
 		if (mb->session)
 			continue;
 		pool_warn_paced("node %s has not come back", mb->name);
-		master_event(&m->events, "gone", "%s has not come back",
+		master_event(m->events, "gone", "%s has not come back",
 			     mb->name);
 		member_gone(m, mb, m->start_ms);
 	}
@@ -188,7 +188,7 @@ static void check_members(struct master *m, uint64_t now_ms)
 			"node %s is gone: objects that only it held have left "
 			"the pool",
 			mb->name[0] ? mb->name : "?");
-		master_event(&m->events, "gone",
+		master_event(m->events, "gone",
 			     "%s: objects that only it held have left the pool",
 			     mb->name[0] ? mb->name : "?");
 		member_gone(m, mb, mb->received_ms);
@@ -221,13 +221,14 @@ static void check_unjoined(struct master *m, uint64_t now_ms)
 #define FULL_PERCENT 5	 /* free or evictable; less: full */
 #define ROOM_PERCENT 10	 /* more: no longer */
 #define EXPIRES_S (7 * 24 * 3600)
+#define DAY_MS (24u * 3600 * 1000)
 
 static void note_losses(struct master *m)
 {
 	uint64_t lost = pool_counter_value(&m->stats.c[MC_LOST_KEYS]);
 
 	if (lost > m->noted.lost)
-		master_event(&m->events, "lost",
+		master_event(m->events, "lost",
 			     "%llu objects lost their last copy",
 			     (unsigned long long)(lost - m->noted.lost));
 	m->noted.lost = lost;
@@ -241,14 +242,14 @@ static void note_repair(struct master *m, uint64_t now_ms)
 	if (left > 0) {
 		m->noted.repair_ms = now_ms;
 		if (!m->noted.repairing)
-			master_event(&m->events, "repair",
+			master_event(m->events, "repair",
 				     "begun: %s are short of copies",
 				     pool_format_size(left, size,
 						      sizeof(size)));
 		m->noted.repairing = true;
 	} else if (m->noted.repairing &&
 		   now_ms - m->noted.repair_ms >= REPAIRED_MS) {
-		master_event(&m->events, "repair",
+		master_event(m->events, "repair",
 			     "ended: all copies that can be made are there");
 		m->noted.repairing = false;
 	}
@@ -266,16 +267,27 @@ static void note_space(struct master *m)
 	room = t.evictable + (t.capacity > t.used ? t.capacity - t.used : 0);
 	percent = (unsigned int)(room / (t.capacity / 100 + 1));
 	if (!m->noted.full && percent < FULL_PERCENT) {
-		master_event(&m->events, "full",
+		master_event(m->events, "full",
 			     "%u %% of the pool are free or evictable",
 			     percent);
 		m->noted.full = true;
 	} else if (m->noted.full && percent > ROOM_PERCENT) {
-		master_event(&m->events, "room",
+		master_event(m->events, "room",
 			     "%u %% of the pool are free or evictable",
 			     percent);
 		m->noted.full = false;
 	}
+}
+
+static void note_expiry(struct master *m, const char *whose, int64_t left_s)
+{
+	if (left_s < 0)
+		master_event(m->events, "expiring",
+			     "%s certificate has expired", whose);
+	else
+		master_event(m->events, "expiring",
+			     "%s certificate expires in %lld hours", whose,
+			     (long long)(left_s / 3600));
 }
 
 static void note_certificate(struct master *m)
@@ -284,10 +296,32 @@ static void note_certificate(struct master *m)
 	bool expires = left < EXPIRES_S;
 
 	if (expires && !m->noted.expires)
-		master_event(&m->events, "expiring",
-			     "the master's certificate expires in %lld hours",
-			     (long long)(left / 3600));
+		note_expiry(m, "the master's", left);
 	m->noted.expires = expires;
+}
+
+/* Once for each certificate, and once a day for a node that keeps changing what
+ * it tells. */
+static void note_nodes_certificates(struct master *m, uint64_t now_ms)
+{
+	uint64_t now_s = pool_wall_ns() / 1000000000u;
+	char whose[sizeof(m->members.by_index[0]->name) + 2];
+
+	for (unsigned int i = 0; i < m->members.n; i++) {
+		struct master_member *mb = m->members.by_index[i];
+		bool expires = mb->session && mb->cert_expires &&
+			       mb->cert_expires < now_s + EXPIRES_S;
+
+		if (expires && !mb->expiry_noted &&
+		    (!mb->expiry_ms || now_ms - mb->expiry_ms >= DAY_MS)) {
+			snprintf(whose, sizeof(whose), "%s's", mb->name);
+			note_expiry(m, whose,
+				    (int64_t)(mb->cert_expires - now_s));
+			mb->expiry_ms = now_ms;
+		}
+		if (mb->session)
+			mb->expiry_noted = expires;
+	}
 }
 
 static void note_changes(struct master *m, uint64_t now_ms)
@@ -297,6 +331,7 @@ static void note_changes(struct master *m, uint64_t now_ms)
 	if (m->ready)
 		note_space(m);
 	note_certificate(m);
+	note_nodes_certificates(m, now_ms);
 }
 
 static void on_tick(uv_timer_t *t)
@@ -397,7 +432,7 @@ static void free_master(struct master *m)
 	master_state_close(m->state);
 	master_map_fini(&m->map);
 	master_members_fini(&m->members);
-	master_events_fini(&m->events);
+	master_events_fini(&m->own_events);
 	free(m->state_path);
 	free(m->issued.ring);
 	free(m->buffers);
@@ -496,12 +531,13 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	pool_list_init(&m->sessions);
 	master_repair_init(&m->repair, opts->repair_rate, opts->repair_copies);
 	master_members_init(&m->members);
-	err = master_events_init(&m->events);
+	m->events = opts->events ? opts->events : &m->own_events;
+	err = opts->events ? 0 : master_events_init(&m->own_events);
 	if (!err)
 		err = master_map_init(&m->map, MASTER_TOMBS_MAX,
 				      MASTER_GHOSTS_MAX);
 	if (err) {
-		master_events_fini(&m->events);
+		master_events_fini(&m->own_events);
 		free(m->buffers);
 		free(m);
 		return err;

@@ -30,6 +30,7 @@
 struct master;
 
 struct etcd_state;
+struct master_events;
 struct pool_tls;
 struct pool_trust;
 
@@ -68,6 +69,9 @@ struct master_opts {
 	/* See pool_quota_limit; WELCOME has both. */
 	uint64_t dirs_max;
 	uint64_t attr_bytes_max;
+	/* Where to note events (events.h). Borrows; NULL: its own, which end
+	 * with it. */
+	struct master_events *events;
 	struct pool_metrics *metrics; /* borrows */
 	const char *program; /* its version, constant text; NULL: unknown */
 };

@@ -53,7 +53,7 @@ static void on_close(struct pool_conn *c, int err)
 
 			pool_info_paced("node %s (%s): connection lost: %s",
 				  s->member->name, pool_conn_peer_name(c), why);
-			master_event(&m->events, "left", "%s: %s",
+			master_event(m->events, "left", "%s: %s",
 				     s->member->name, why);
 		}
 		master_session_detach(s);
@@ -251,14 +251,15 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	memcpy(mb->addr, s->addr, sizeof(mb->addr));
 	if (pool_conn_peer_id(s->conn))
 		mb->role = pool_conn_peer_id(s->conn)->role;
-	master_member_describe(&m->members, mb, j->node);
+	if (!master_member_describe(&m->members, mb, j->node))
+		master_figures_impossible(m, mb);
 	mb->left_wall_ns = 0;
 	master_keep_member(m, mb);
 	master_keep_flush(m);
 	pool_info_paced("node %s (%s) joined as %u%s%s", mb->name,
 		  pool_conn_peer_name(s->conn), mb->index,
 		  mb->is_store ? ", store" : "", mb->is_mount ? ", mount" : "");
-	master_event(&m->events, "joined", "%s (%s)%s%s", mb->name,
+	master_event(m->events, "joined", "%s (%s)%s%s", mb->name,
 		     pool_conn_peer_name(s->conn),
 		     mb->is_store ? ", store" : "",
 		     mb->is_mount ? ", mount" : "");
@@ -331,13 +332,9 @@ static void bad_payload(struct master_session *s, uint16_t type,
 	bad_message(s, text);
 }
 
-static void dispatch(struct master_session *s, const struct pool_frame *f,
-		     void *msg)
+static void handle(struct master_session *s, const struct pool_frame *f,
+		   void *msg, uint64_t now_ns)
 {
-	uint64_t now_ns = pool_now_ns();
-
-	if (s->member)
-		s->member->received_ms = now_ns / 1000000;
 	switch (f->type) {
 	case POOL_MSG_JOIN:
 		return on_join(s, msg);
@@ -360,6 +357,18 @@ static void dispatch(struct master_session *s, const struct pool_frame *f,
 	default:
 		return;
 	}
+}
+
+static void dispatch(struct master_session *s, const struct pool_frame *f,
+		     void *msg)
+{
+	struct pool_hist *took = &s->m->stats.took[f->type];
+	uint64_t now_ns = pool_now_ns();
+
+	if (s->member)
+		s->member->received_ms = now_ns / 1000000;
+	handle(s, f, msg, now_ns);
+	pool_hist_add(took, pool_now_ns() - now_ns);
 }
 
 static void on_frame(struct pool_conn *c, const struct pool_frame *f,

@@ -39,7 +39,8 @@ struct master_state;
 enum master_record_type {
 	MASTER_REC_EPOCH = 1, /* u64: this epoch has begun */
 	MASTER_REC_MEMBER,    /* id, name, left_wall_ns (0: it has not
-				 left), ops_run, ops_done, ops_gen */
+				 left), ops_run, ops_done, ops_gen; with
+				 certificates: role, advertise */
 	MASTER_REC_DIR,	      /* meta: a directory with its attributes;
 				 base_gen: when its soft pin ends */
 	MASTER_REC_RMDIR,     /* meta.path */
@@ -70,6 +71,8 @@ struct master_record {
 	const uint8_t *id;   /* MEMBER, DRAIN: 16 bytes */
 	const char *name;    /* MEMBER */
 	uint64_t ops_run, ops_done, ops_gen; /* MEMBER: see Welcome */
+	uint8_t role; /* MEMBER: enum pool_role, or 0: no certificate */
+	const char *advertise; /* MEMBER with a role */
 	Kvpool__Meta *meta;  /* DIR, RMDIR, TOMB */
 };
 

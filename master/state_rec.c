@@ -43,26 +43,34 @@ static uint32_t checksum(const uint8_t *p, size_t len)
 }
 
 /* ops_run, ops_done and ops_gen follow the name and a 0, at which older
- * versions end the record. */
+ * versions end the record. Then role and advertise, if there is a role. A
+ * version that does not know these ignores all that follows the name. */
 #define MEMBER_OPS 25u
+#define MEMBER_TEXT_MAX 512u /* name, 0, MEMBER_OPS, role, advertise */
 
 static ptrdiff_t encode_member(const struct master_record *r, uint8_t *p,
 			       size_t cap)
 {
 	size_t name = strlen(r->name), len = 8 + POOL_ID_SIZE + name;
+	size_t at = r->role ? strlen(r->advertise) : 0;
 
-	if (len + MEMBER_OPS > cap)
+	if (len + MEMBER_OPS + 1 + at > cap)
 		return -EMSGSIZE;
 	put_u64(p, r->u64);
 	memcpy(p + 8, r->id, POOL_ID_SIZE);
 	memcpy(p + 8 + POOL_ID_SIZE, r->name, name);
-	if (!r->ops_run)
+	if (!r->ops_run && !r->role)
 		return (ptrdiff_t)len;
 	p[len] = 0;
 	put_u64(p + len + 1, r->ops_run);
 	put_u64(p + len + 9, r->ops_done);
 	put_u64(p + len + 17, r->ops_gen);
-	return (ptrdiff_t)(len + MEMBER_OPS);
+	len += MEMBER_OPS;
+	if (!r->role)
+		return (ptrdiff_t)len;
+	p[len++] = r->role;
+	memcpy(p + len, r->advertise, at);
+	return (ptrdiff_t)(len + at);
 }
 
 /* The payload after its first byte, the type. */
@@ -137,23 +145,27 @@ static int load_meta(struct loading *l, struct master_record *r,
 static int load_member(struct loading *l, struct master_record *r,
 		       const uint8_t *p, size_t len)
 {
-	char name[256];
+	char text[MEMBER_TEXT_MAX];
 	size_t end;
 
-	if (len < 8 + POOL_ID_SIZE || len - 8 - POOL_ID_SIZE >= sizeof(name))
+	if (len < 8 + POOL_ID_SIZE || len - 8 - POOL_ID_SIZE >= sizeof(text))
 		return -EPROTO;
 	r->u64 = get_u64(p);
 	r->id = p + 8;
 	len -= 8 + POOL_ID_SIZE;
-	memcpy(name, p + 8 + POOL_ID_SIZE, len);
-	name[len] = 0;
-	r->name = name;
-	end = strlen(name);
-	if (len - end == MEMBER_OPS) {
-		p += 8 + POOL_ID_SIZE + end + 1;
+	memcpy(text, p + 8 + POOL_ID_SIZE, len);
+	text[len] = 0;
+	r->name = text;
+	end = strlen(text);
+	if (len - end >= MEMBER_OPS) {
+		p = (uint8_t *)text + end + 1;
 		r->ops_run = get_u64(p);
 		r->ops_done = get_u64(p + 8);
 		r->ops_gen = get_u64(p + 16);
+	}
+	if (len - end > MEMBER_OPS) {
+		r->role = (uint8_t)text[end + MEMBER_OPS];
+		r->advertise = text + end + MEMBER_OPS + 1;
 	}
 	return l->load(l->arg, r);
 }

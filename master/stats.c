@@ -2,6 +2,7 @@
  * Metrics, and the summary line in the log.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "master/asked.h"
 #include "master/impl.h"
@@ -126,6 +127,9 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_IDS_REFUSED] = { "kvpool_master_ids_refused_total", NULL,
 			     "Joins refused: a node at another address has the "
 			     "id." },
+	[MC_FIGURES] = { "kvpool_master_impossible_figures_total", NULL,
+			 "Reports of nodes whose figures of the store cannot "
+			 "be, and were bounded." },
 	[MC_MEMORY_ENDED] = { "kvpool_master_sessions_ended_for_memory_total",
 			      NULL,
 			      "Sessions ended because all together used too "
@@ -165,6 +169,14 @@ static int register_counters(struct master_stats *st, struct pool_metrics *pm)
 				"kvpool_master_requests_total",
 				request_labels[i],
 				"Messages handled, by type.");
+	for (i = 0; i < POOL_MSG_MAX && !err; i++)
+		if (request_labels[i])
+			err = pool_metrics_hist(
+				pm, &st->took[i],
+				"kvpool_master_request_seconds",
+				request_labels[i],
+				"Time in which the loop handled a message, by "
+				"type.");
 	if (!err)
 		err = pool_metrics_counter(
 			pm, &st->graves_forgotten,
@@ -217,6 +229,10 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		{ &st->nodes, { "kvpool_master_nodes", NULL, "Nodes known." } },
 		{ &st->nodes_alive,
 		  { "kvpool_master_nodes_alive", NULL, "Nodes connected." } },
+		{ &st->other_version,
+		  { "kvpool_master_nodes_other_version", NULL,
+		    "Nodes connected whose program has another version than "
+		    "this master." } },
 		{ &st->capacity,
 		  { "kvpool_master_capacity_bytes", NULL,
 		    "Capacity of the connected stores." } },
@@ -375,6 +391,19 @@ static void set_windows(struct master *m, struct master_stats *st)
 	}
 }
 
+static unsigned int count_other_versions(const struct master *m)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < m->members.n; i++) {
+		const struct master_member *mb = m->members.by_index[i];
+
+		n += master_member_alive(mb) &&
+		     strcmp(mb->program, m->program) != 0;
+	}
+	return n;
+}
+
 /* Names in the map, and records of removed ones. */
 static uint64_t feed_items(const struct master_map *map)
 {
@@ -444,6 +473,7 @@ static void on_print(void *arg)
 	set(&st->grave_bytes, m->map.tomb_bytes + m->map.ghost_bytes);
 	set(&st->nodes, t.nodes);
 	set(&st->nodes_alive, t.alive);
+	set(&st->other_version, count_other_versions(m));
 	set(&st->capacity, t.capacity);
 	set(&st->used, t.used);
 	set(&st->evictable, t.evictable);

@@ -58,6 +58,7 @@ enum master_counter {
 	MC_ISSUED_FORGOTTEN,
 	MC_SESSIONS_REFUSED,
 	MC_IDS_REFUSED,
+	MC_FIGURES,
 	MC_MEMORY_ENDED,
 	MC_LOST_KEYS,
 	MC_QUOTA_USER,
@@ -68,15 +69,16 @@ enum master_counter {
 struct master_stats {
 	struct pool_counter c[MC_NCOUNTERS];
 	struct pool_counter requests[POOL_MSG_MAX];
+	struct pool_hist took[POOL_MSG_MAX]; /* those that are valid */
 	struct pool_counter graves_forgotten, holders_full;
 	struct pool_hist sync, feed;
 	struct master_window_gauges {
 		struct pool_gauge lookups, hits, best_hits, names;
 	} asked[POOL_ASKED_WINDOWS];
 	struct pool_gauge keys, dirs, attr_bytes, bytes, tombs, grave_bytes;
-	struct pool_gauge nodes, nodes_alive, capacity, used, evictable,
-		sessions, session_bytes, subscribers, needs, unmet, soft,
-		hard, ready, epoch, state_bytes, feed_seq, uptime,
+	struct pool_gauge nodes, nodes_alive, other_version, capacity, used,
+		evictable, sessions, session_bytes, subscribers, needs, unmet,
+		soft, hard, ready, epoch, state_bytes, feed_seq, uptime,
 		endangered[MASTER_DANGERS], repairs, repair_left, repair_rate,
 		repair_limit, repair_eta, stuck_keys, stuck_bytes, draining;
 };

@@ -17,6 +17,9 @@ struct master_top {
 	const struct pool_entry *dir; /* borrows; NULL: free, or 0 or 1 */
 	uint64_t files, bytes;
 	uint64_t mtimes_s; /* sum of the files' mtimes, in seconds */
+	/* Files whose last copy was evicted, since the directory was made or
+	 * the master began. */
+	uint64_t evicted, evicted_bytes;
 };
 
 struct master_tops {

@@ -443,6 +443,12 @@ struct kvpool_stats {
 	 * pin and unpin: by another way, or by the same way a moment later.
 	 * Many of them mean slow or lost peers. */
 	uint64_t retries;
+	/* Latency, from one of 64 calls of each thread, of whatever number of
+	 * keys: how many calls were timed; upper bounds (powers of two of 1 us)
+	 * of the median and of 99 of 100. 0: none was; UINT64_MAX: > 33 s. */
+	uint64_t lookup_calls_timed, lookup_calls_p50_ns, lookup_calls_p99_ns;
+	uint64_t get_calls_timed, get_calls_p50_ns, get_calls_p99_ns;
+	uint64_t put_calls_timed, put_calls_p50_ns, put_calls_p99_ns;
 };
 
 /* Sets *ret_stats. The caller sets its struct_size; members that this version

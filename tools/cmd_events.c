@@ -76,7 +76,9 @@ int cmd_events(int argc, char **argv)
 		"usage: kvpool events [--admin HOST:PORT] [--since NUMBER] "
 		"[--follow] [--json]\n\n"
 		"What happened to the pool: nodes that came and went, drains, "
-		"losses. The\nmaster keeps the last 10,000.",
+		"losses,\nelections. The master keeps the last 10,000 in "
+		"memory. What happened before\nit led, or started, is in the "
+		"logs of the masters of that time.",
 		&nops, &ops, stdout, stderr);
 	if (rc)
 		return rc > 0 ? 0 : 2;

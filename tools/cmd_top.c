@@ -1,6 +1,7 @@
 /*
- * kvpool top: polls a daemon, and shows its nodes on a terminal as top(1) shows
- * processes, or prints frames (--batch). tools/top.c makes them.
+ * kvpool top: polls a daemon, and shows its nodes, or the directories of the
+ * pool's root, on a terminal as top(1) shows processes, or
+ * prints frames (--batch). tools/top.c makes them.
  *
  * While the daemon does not answer, the last frame stays, with the error below
  * it. However the program ends, the terminal is as it was before.
@@ -32,7 +33,7 @@
 
 static struct {
 	struct pool_hostport admin; /* host "": the defaults */
-	bool batch;
+	bool batch, directories;
 	uint64_t count; /* of frames; 0: no limit */
 	uint64_t delay_ms;
 	unsigned int order;
@@ -125,12 +126,29 @@ static void draw(struct top *t)
 		       end - line < w.ws_col ? (int)(end - line) : w.ws_col,
 		       line);
 	printf("%.*s" CLEAR_BELOW "\r" KEEP_PLACE, (int)w.ws_col - 1,
-	       "q ends; order: n, u, k, s, o, t (sent); R reverses it");
+	       t->view == TOP_DIRECTORIES ?
+		       "q ends; d: nodes; order: n, s, o, h, a; R reverses it" :
+		       "q ends; d: directories; order: n, u, k, s, o, t "
+		       "(sent); R reverses it");
 	fflush(stdout);
 	free(text);
 }
 
 /* ---- asking ---- */
+
+static int take_directories(struct top *t)
+{
+	json_t *page;
+	int err = cmd_get(&conf.admin, "/api/directories", &page);
+
+	if (err)
+		return err;
+	err = top_take_directories(t, json_object_get(page, "directories"));
+	if (err)
+		fprintf(stderr, "kvpool: top: %s\n", strerror(-err));
+	json_decref(page);
+	return err;
+}
 
 /* 0 or -errno, printed. */
 static int take(struct top *t)
@@ -149,7 +167,7 @@ static int take(struct top *t)
 		json_decref(nodes);
 	}
 	json_decref(status);
-	return err;
+	return !err && t->view == TOP_DIRECTORIES ? take_directories(t) : err;
 }
 
 static int batch(struct top *t)
@@ -191,7 +209,7 @@ static bool wait_keys(struct top *t)
 			return false;
 		if (n)
 			draw(t); /* for a key, or another size */
-		if (n > 0 && key == ' ')
+		if (n > 0 && (key == ' ' || key == 'd'))
 			return true;
 	}
 	return true;
@@ -221,6 +239,7 @@ static void expand_short(int argc, char **argv)
 	static const char *const pairs[][2] = { { "-b", "--batch" },
 						{ "-n", "--count" },
 						{ "-d", "--delay" },
+						{ "-D", "--directories" },
 						{ "-o", "--order" } };
 
 	for (int i = 1; i < argc; i++)
@@ -239,6 +258,10 @@ int cmd_top(int argc, char **argv)
 		{ .name = "batch", .type = OPT_FLAG, .value = &conf.batch,
 		  .help = "Print frames, for programs and files. Also -b.",
 		  .no_env = true },
+		{ .name = "directories", .type = OPT_FLAG,
+		  .value = &conf.directories,
+		  .help = "Begin with the directories of the root. Also -D.",
+		  .no_env = true },
 		{ .name = "count", .type = OPT_COUNT, .value = &conf.count,
 		  .arg = "N", .help = "End after N frames. Also -n.",
 		  .no_env = true },
@@ -247,16 +270,17 @@ int cmd_top(int argc, char **argv)
 		  .help = "Between frames. Also -d.", .min = 100,
 		  .max = 3600000, .no_env = true },
 		{ .name = "order", .type = OPT_CHOICE, .value = &conf.order,
-		  .arg = TOP_ORDERS, .help = "Of the nodes. Also -o.",
+		  .arg = TOP_ORDERS, .help = "Of the lines. Also -o.",
 		  .no_env = true },
 		{ .name = NULL },
 	};
 	static const char usage[] =
-		"usage: kvpool top [-b] [-n N] [-d DURATION] [-o ORDER]\n"
+		"usage: kvpool top [-b] [-D] [-n N] [-d DURATION] [-o ORDER]\n"
 		"                  [--admin HOST:PORT] [--tls-dir DIR]\n\n"
-		"Shows the nodes of the pool, refreshed. Keys: q ends;\n"
-		"n, u, k, s, o, t: the order; R reverses it; space refreshes.";
-	struct top t = { 0 };
+		"Shows the nodes of the pool, or (-D) the directories of its "
+		"root, refreshed.\nKeys: q ends; d: the other table; n, u, k, "
+		"s, o, t, h, a: the order;\nR reverses it; space refreshes.";
+	struct top t = { .order = { [TOP_DIRECTORIES] = TOP_BY_SIZE } };
 	char **ops;
 	int nops, rc;
 
@@ -271,7 +295,17 @@ int cmd_top(int argc, char **argv)
 			usage);
 		return 2;
 	}
-	t.order = conf.order;
+	t.view = conf.directories ? TOP_DIRECTORIES : TOP_NODES;
+	if (!top_has_order(t.view, conf.order)) {
+		fprintf(stderr,
+			"kvpool: top: --order does not fit the table; "
+			"accepted: %s\n",
+			conf.directories ? TOP_ORDERS_OF_DIRECTORIES :
+					   TOP_ORDERS_OF_NODES);
+		return 2;
+	}
+	if (daemon_option_find(opts, "order")->given)
+		t.order[t.view] = conf.order;
 	rc = conf.batch ? batch(&t) : interactive(&t);
 	top_fini(&t);
 	return rc;

@@ -2,10 +2,10 @@
  * kvpool doctor: finds settings and states of a node and its machine that cost
  * speed or safety, and names the command that corrects each.
  *
- * A check is a function and a line of the table in doctor.c. It looks at facts:
- * what the daemon's admin pages say, and files below /proc and /sys of the
- * machine. If a file is absent, the machine lacks that feature, and the check
- * finds nothing.
+ * A check is a function and a line of the table `checks` in doctor.c. kvpool(1)
+ * lists what is checked. A check looks at facts: what the daemon's admin pages
+ * say, and files below /proc and /sys of the machine. If a file is absent, the
+ * machine lacks that feature, and the check finds nothing.
  *
  * Thread: main.
  */

@@ -11,6 +11,8 @@
  * a blank before each. */
 #define COLUMNS "%-9.9s %5s %5s %10s %9s %4s %4s %10s"
 #define COLUMNS_WIDTH 64u
+#define DIR_COLUMNS "%10s %9s %9s %5s %6s"
+#define DIR_COLUMNS_WIDTH 44u
 #define TAIL 6 /* characters of a long name's end that are shown */
 
 /* ---- a sample ---- */
@@ -113,9 +115,47 @@ int top_take(struct top *t, json_t *status, const json_t *nodes,
 	return 0;
 }
 
+static void fill_dir(struct top_dir *d, const json_t *dir)
+{
+	const json_t *name = json_object_get(dir, "name");
+
+	memset(d, 0, sizeof(*d));
+	if (json_is_null(name))
+		strcpy(d->name, "(others)");
+	else if (json_string_length(name) == 0 && json_is_string(name))
+		strcpy(d->name, "(root)");
+	else
+		copy_text(d->name, sizeof(d->name), dir, "name");
+	d->bytes = figure(dir, "bytes");
+	d->objects = figure(dir, "objects");
+	d->age_s = figure(dir, "age_seconds");
+	d->lookups = figure(dir, "lookups");
+	d->hits = figure(dir, "hits");
+	if (d->hits > d->lookups)
+		d->hits = d->lookups;
+}
+
+int top_take_directories(struct top *t, const json_t *list)
+{
+	size_t all = json_array_size(list);
+	unsigned int n = all < TOP_ROWS_MAX ? (unsigned int)all : TOP_ROWS_MAX;
+	struct top_dir *dirs = calloc(n ? n : 1, sizeof(*dirs));
+
+	if (!dirs)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < n; i++)
+		fill_dir(&dirs[i], json_array_get(list, i));
+	free(t->dirs);
+	t->dirs = dirs;
+	t->ndirs = n;
+	t->more_dirs = (unsigned int)(all - n);
+	return 0;
+}
+
 void top_fini(struct top *t)
 {
 	free(t->rows);
+	free(t->dirs);
 	json_decref(t->status);
 	memset(t, 0, sizeof(*t));
 }
@@ -160,36 +200,67 @@ BY(size, SIZE)
 BY(objects, OBJECTS)
 BY(sent, SENT)
 
-/* As TOP_ORDERS. */
+static int dir_by_name(const void *a, const void *b)
+{
+	const struct top_dir *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+#define DIR_BY(name, figure)                                       \
+	static int dir_by_##name(const void *a, const void *b)     \
+	{                                                          \
+		const struct top_dir *x = a, *y = b;               \
+		uint64_t of_x = figure(x), of_y = figure(y);       \
+                                                                   \
+		return of_x == of_y ? dir_by_name(a, b) :          \
+		       of_x < of_y ? 1 : -1;                       \
+	}
+#define DIR_BYTES(d) ((d)->bytes)
+#define DIR_HITS(d) share((d)->hits, (d)->lookups)
+#define DIR_AGE(d) ((d)->age_s)
+DIR_BY(bytes, DIR_BYTES)
+DIR_BY(objects, OBJECTS)
+DIR_BY(hits, DIR_HITS)
+DIR_BY(age, DIR_AGE)
+
+/* As TOP_ORDERS; NULL: the view does not have it. */
 static const struct order {
 	char key;
-	int (*compare)(const void *a, const void *b);
+	int (*compare[TOP_VIEWS])(const void *a, const void *b);
 } orders[] = {
-	{ 'n', by_name }, { 'u', by_used },    { 'k', by_kept },
-	{ 's', by_size }, { 'o', by_objects }, { 't', by_sent },
+	{ 'n', { by_name, dir_by_name } },
+	{ 'u', { by_used, NULL } },
+	{ 'k', { by_kept, NULL } },
+	{ 's', { by_size, dir_by_bytes } },
+	{ 'o', { by_objects, dir_by_objects } },
+	{ 't', { by_sent, NULL } },
+	{ 'h', { NULL, dir_by_hits } },
+	{ 'a', { NULL, dir_by_age } },
 };
 #define NORDERS (sizeof(orders) / sizeof(orders[0]))
+
+bool top_has_order(enum top_view view, unsigned int order)
+{
+	return order < NORDERS && orders[order].compare[view];
+}
 
 bool top_key(struct top *t, char key)
 {
 	for (unsigned int i = 0; i < NORDERS; i++)
-		if (orders[i].key == key)
-			t->order = i;
+		if (orders[i].key == key && top_has_order(t->view, i))
+			t->order[t->view] = i;
 	if (key == 'R')
 		t->reverse = !t->reverse;
+	if (key == 'd')
+		t->view = t->view == TOP_NODES ? TOP_DIRECTORIES : TOP_NODES;
 	return key != 'q';
 }
 
-static void sort(struct top *t)
+/* Row number i of n as the order has it. */
+static unsigned int row_at(const struct top *t, unsigned int i, unsigned int n)
 {
-	struct top_row swap;
-
-	qsort(t->rows, t->nrows, sizeof(*t->rows), orders[t->order].compare);
-	for (unsigned int i = 0; t->reverse && i < t->nrows / 2; i++) {
-		swap = t->rows[i];
-		t->rows[i] = t->rows[t->nrows - 1 - i];
-		t->rows[t->nrows - 1 - i] = swap;
-	}
+	return t->reverse ? n - 1 - i : i;
 }
 
 /* ---- a frame ---- */
@@ -240,6 +311,40 @@ static void print_row(const struct top *t, const struct top_row *r,
 	number(r->leaving, 9999, leaving);
 	fprintf(out, "%-*s " COLUMNS "\n", (int)name_width, name, r->state,
 		used, kept, size, objects, coming, leaving, sent);
+}
+
+static void age(uint64_t s, char buf[16])
+{
+	static const struct {
+		uint64_t below, unit;
+		char name;
+	} units[] = { { 120, 1, 's' },
+		      { 7200, 60, 'm' },
+		      { 172800, 3600, 'h' },
+		      { UINT64_MAX, 86400, 'd' } };
+	unsigned int i = 0;
+
+	while (s >= units[i].below && units[i].below != UINT64_MAX)
+		i++;
+	number(s / units[i].unit, 99999, buf);
+	snprintf(buf + strlen(buf), 16 - strlen(buf), "%c", units[i].name);
+}
+
+static void print_dir(const struct top_dir *d, unsigned int name_width,
+		      FILE *out)
+{
+	char name[sizeof(d->name)], size[16], objects[16], lookups[16],
+		hits[16], old[16] = "-";
+
+	shorten(d->name, name_width, name, sizeof(name));
+	percent(DIR_HITS(d), d->lookups > 0, hits);
+	number(d->objects, 999999999, objects);
+	number(d->lookups, 999999999, lookups);
+	if (d->objects)
+		age(d->age_s, old);
+	fprintf(out, "%-*s " DIR_COLUMNS "\n", (int)name_width, name,
+		pool_format_size(d->bytes, size, sizeof(size)), objects,
+		lookups, hits, old);
 }
 
 /* The pool as the nodes' figures have it. */
@@ -301,25 +406,41 @@ static unsigned int count_alive(const struct top *t)
 void top_print(struct top *t, const char *clock, const char *address,
 	       unsigned int width, unsigned int height, FILE *out)
 {
-	unsigned int name_width, shown = t->nrows, i;
+	bool dirs = t->view == TOP_DIRECTORIES;
+	unsigned int n = dirs ? t->ndirs : t->nrows;
+	unsigned int more = dirs ? t->more_dirs : t->more;
+	unsigned int name_width, shown = n, i;
 
 	if (width < TOP_WIDTH_MIN)
 		width = TOP_WIDTH_MIN;
-	name_width = width - COLUMNS_WIDTH;
+	name_width = width - (dirs ? DIR_COLUMNS_WIDTH : COLUMNS_WIDTH);
 	if (name_width >= sizeof(t->rows->name))
 		name_width = sizeof(t->rows->name) - 1;
 	/* The frame has four lines above the rows, and may have one below. */
 	if (height && shown > (height > 6 ? height - 5 : 1))
 		shown = height > 6 ? height - 5 : 1;
-	sort(t);
+	if (n)
+		qsort(dirs ? (void *)t->dirs : t->rows, n,
+		      dirs ? sizeof(*t->dirs) : sizeof(*t->rows),
+		      orders[t->order[t->view]].compare[t->view]);
 	fprintf(out, "kvpool top - %s, %.32s, %u of %u nodes alive\n", clock,
 		address, count_alive(t), t->nrows + t->more);
 	print_pool(t, out);
 	print_status(t, out);
-	fprintf(out, "%-*s " COLUMNS "\n", (int)name_width, "NODE", "STATE",
-		"%USED", "%KEPT", "SIZE", "OBJECTS", "IN", "OUT", "SENT/S");
+	if (dirs)
+		fprintf(out, "%-*s " DIR_COLUMNS "\n", (int)name_width,
+			"DIRECTORY", "SIZE", "OBJECTS", "LOOK-UPS", "%HITS",
+			"AGE");
+	else
+		fprintf(out, "%-*s " COLUMNS "\n", (int)name_width, "NODE",
+			"STATE", "%USED", "%KEPT", "SIZE", "OBJECTS", "IN",
+			"OUT", "SENT/S");
 	for (i = 0; i < shown; i++)
-		print_row(t, &t->rows[i], name_width, out);
-	if (shown < t->nrows || t->more)
-		fprintf(out, "%u more\n", t->nrows - shown + t->more);
+		if (dirs)
+			print_dir(&t->dirs[row_at(t, i, n)], name_width, out);
+		else
+			print_row(t, &t->rows[row_at(t, i, n)], name_width,
+				  out);
+	if (shown < n || more)
+		fprintf(out, "%u more\n", n - shown + more);
 }

@@ -5,13 +5,15 @@
  */
 "use strict";
 
-const POLL_MS = 2000, POLL_MAX_MS = 30000, TIMEOUT_MS = 10000;
+const POLL_MS = 2000, SECOND_MS = 500, /* rates take two samples */
+	POLL_MAX_MS = 30000, TIMEOUT_MS = 10000;
 const RATE_MS = 10000; // rates are of this long
 const OBJECTS_PER_PAGE = 50, OBJECTS_MAX = 5000;
 const NAMED = 3; // how many nodes the first line names
 const FULL = 0.05, EXPIRES_SOON_DAYS = 14; // as in kvpool status
 const TAIL = 12; // characters of a long name's end that are always seen
 const NAME_MAX = 64; // of a name in a sentence: as long as those of nodes may be
+const CLOCKS_S = 60; // by which clocks may differ
 const DIRECTORIES = 20, EVENTS = 15; // rows
 const DIRECTORIES_MS = 10000; // nodes report their look-ups no more often
 
@@ -53,6 +55,17 @@ function seconds(s) {
 	if (s < 7200)
 		return Math.round(s / 60) + " min";
 	return s < 172800 ? Math.round(s / 3600) + " h" : Math.round(s / 86400) + " d";
+}
+
+function when(time) {
+	const at = new Date(time);
+	return Number.isNaN(at.getTime()) ? "unknown" : at.toLocaleString("sv-SE");
+}
+
+/* Of a file; its time is what a user or another clock has set. */
+function age(ms) {
+	const passed = (Date.now() - ms) / 1000;
+	return ms >= 0 && passed > -CLOCKS_S ? seconds(passed) : "unknown";
 }
 
 // ---- elements ----
@@ -179,10 +192,13 @@ function problems(status, nodes) {
 	const repair = status.repair, links = status.links, found = [];
 	const away = nodes.filter((node) => !node.alive);
 	const no_room = count(repair.no_room_keys);
-	const mend = no_room ? "add a store, or lower user.kvpool.replicas." : "await the repair.";
+	const room = count(status.capacity) - count(status.used) + count(status.evictable);
+	const full = count(status.capacity) && room < FULL * status.capacity;
+	const pinned = count(status.soft_pinned) + count(status.hard_pinned);
+	const mend = no_room ? "add a store, or lower user.kvpool.replicas." :
+		full ? "make room: then copies are made." : "await the repair.";
 	const start = away.length ? `Start ${names_of(away)}, or ${mend}` :
 				    mend[0].toUpperCase() + mend.slice(1);
-	const room = count(status.capacity) - count(status.used) + count(status.evictable);
 
 	if (!status.ready)
 		found.push(["warn", "The master waits for nodes that were in the pool before " +
@@ -192,17 +208,18 @@ function problems(status, nodes) {
 			"objects have")} no copy on a store. ${start}`]);
 	else if (count(repair.endangered))
 		found.push(["warn", `Short of copies: ${plural(repair.endangered, "object",
-			"objects")}${no_room ? ", for which no store has room" : ""}. ${start}`]);
+			"objects")}${no_room ? ", for which no other store has room" : ""}. ${start}`]);
 	else if (no_room) // of nodes that are being drained
 		found.push(["bad", `Copies of ${plural(no_room, "object have", "objects have")} ` +
 			`no room (${bytes(repair.no_room_bytes)}). Add a store.`]);
-	if (count(status.capacity) && room < FULL * status.capacity)
+	if (full)
 		found.push(["bad", "Full: less than 5 % of the stores is free or evictable. " +
-			"Add a store, unpin or delete objects."]);
+			"Give a store more memory (--store-size), add a store, or " +
+			`${pinned ? "unpin or " : ""}delete objects.`]);
 	if (away.length && status.ready && !count(repair.endangered))
 		found.push(["warn", `${plural(away.length, "node is", "nodes are")} away: ` +
-			`${names_of(away)}. Start ${away.length === 1 ? "it" : "them"}, ` +
-			"or await the repair."]);
+			`${names_of(away)}. Start ${away.length === 1 ? "it" : "them"}` +
+			(full ? "." : ", or await the repair.")]);
 	if (!nodes.length)
 		found.push(["warn", "The pool has no nodes. Start one: kvpool up."]);
 	else if (!count(status.capacity))
@@ -290,7 +307,9 @@ function figures(status) {
 	let repaired = "every object has its copies";
 
 	if (count(repair.endangered) || left)
-		repaired = `${plural(repair.endangered, "object lacks", "objects lack")} copies; ` +
+		repaired = `${plural(repair.endangered, "object lacks", "objects lack")} copies` +
+			(count(repair.no_room_keys) ?
+				`, no other store has room for ${count(repair.no_room_keys)}; ` : "; ") +
 			`${plural(repair.copies_under_way, "copy", "copies")} in flight, ` +
 			`${bytes(left)} left, ${bytes(repair.bytes_per_second)}/s` +
 			(repair.seconds_left > 0 ? `, about ${seconds(repair.seconds_left)}` : "");
@@ -342,7 +361,7 @@ const show_nodes = table("nodes", [
 			set_bar(bar, node.used, node.evictable, node.capacity);
 		}
 	}],
-	["", "number", (cell, node) => set(cell, node.is_store ?
+	["Bytes", "number", (cell, node) => set(cell, node.is_store ?
 		`${bytes(node.used)} of ${bytes(node.capacity)}` : "no store")],
 	["Objects", "number", (cell, node) => set(cell, count(node.objects).toLocaleString("en"))],
 	["Coming", "number", (cell, node) => set(cell, String(count(node.copies_coming)))],
@@ -366,6 +385,9 @@ const show_directories = table("directories", [
 		set(cell, count(directory.objects).toLocaleString("en"))],
 	["Hit ratio, 1 h", "number", (cell, directory) =>
 		set(cell, percent(directory.hits, directory.lookups))],
+	["Evicted", "number", (cell, directory) => set(cell, directory.evicted ?
+		`${count(directory.evicted).toLocaleString("en")} (${bytes(
+			directory.evicted_bytes)})` : "0")],
 	["Mean age", "number", (cell, directory) =>
 		set(cell, count(directory.objects) ? seconds(directory.age_seconds) : "–")],
 ]);
@@ -383,6 +405,8 @@ function largest(directories) {
 		name: null, objects, bytes: sum((directory) => directory.bytes),
 		lookups: sum((directory) => directory.lookups),
 		hits: sum((directory) => directory.hits),
+		evicted: sum((directory) => directory.evicted),
+		evicted_bytes: sum((directory) => directory.evicted_bytes),
 		age_seconds: sum((directory) => count(directory.age_seconds) *
 			count(directory.objects)) / objects,
 	}] : []);
@@ -390,9 +414,9 @@ function largest(directories) {
 
 const show_events = table("events", [
 	["Time", "state", (cell, entry) =>
-		set(cell, new Date(entry.time).toLocaleString("sv-SE"))],
+		set(cell, when(entry.time))],
 	["Event", "state", (cell, entry) => set(cell, visible(entry.kind))],
-	["", "wide", (cell, entry) => set_text(inner(cell, "span"), entry.text)],
+	["What", "wide", (cell, entry) => set_text(inner(cell, "span"), entry.text)],
 ]);
 
 let directories_at = -Infinity, events_upto = null;
@@ -409,9 +433,10 @@ async function show_more(status) {
 				.map((entry) => [entry.number, entry]));
 			events_upto = total;
 		}
-		set(by_id("events-note"), total > EVENTS ?
+		set(by_id("events-note"), (total > EVENTS ?
 			`The last ${EVENTS} of ${total.toLocaleString("en")}. ` +
-			`More: kvpool events --admin ${location.host}` : "");
+			`More: kvpool events --admin ${location.host}. ` : "") +
+			"What happened before this master led is in the log of the one before.");
 	} catch (error) {
 		set(by_id("events-note"), "No events: " + error.message);
 	}
@@ -444,7 +469,7 @@ const show_objects = table("objects", [
 	["Class", "", (cell, object) => set(cell, visible(object.class) +
 		(object.pin === "none" ? "" : `, ${visible(object.pin)} pin`))],
 	["Age", "number", (cell, object) =>
-		set(cell, seconds((Date.now() - object.mtime_ns / 1e6) / 1000))],
+		set(cell, age(object.mtime_ns / 1e6))],
 ]);
 
 let found = [], next = null, searches = 0;
@@ -559,7 +584,7 @@ async function poll() {
 				 "")]]);
 	}
 	asking = false;
-	timer = setTimeout(poll, wait_ms);
+	timer = setTimeout(poll, samples.length === 1 ? SECOND_MS : wait_ms);
 }
 
 document.addEventListener("visibilitychange", () => {

@@ -61,6 +61,38 @@ static uint64_t bucket_value(const struct pool_hist *h, unsigned int i)
 	return atomic_load_explicit(&h->bucket[i], memory_order_relaxed);
 }
 
+uint64_t pool_hist_count(const struct pool_hist *h)
+{
+	uint64_t n = 0;
+
+	for (unsigned int i = 0; i <= POOL_HIST_BUCKETS; i++)
+		n += bucket_value(h, i);
+	return n;
+}
+
+uint64_t pool_hist_quantile(const struct pool_hist *h, double q)
+{
+	uint64_t count[POOL_HIST_BUCKETS + 1], total = 0, seen = 0;
+	double rank;
+
+	for (unsigned int i = 0; i <= POOL_HIST_BUCKETS; i++) {
+		count[i] = bucket_value(h, i);
+		total += count[i];
+	}
+	if (total == 0)
+		return 0;
+	rank = q * (double)total;
+	for (unsigned int i = 0; i < POOL_HIST_BUCKETS; i++) {
+		seen += count[i];
+		if (seen > 0 && (double)seen >= rank)
+			return (uint64_t)1000 << i;
+	}
+	/* Not found below +Inf: it is there, or rank was rounded up. */
+	if (count[POOL_HIST_BUCKETS] == 0)
+		return (uint64_t)1000 << (POOL_HIST_BUCKETS - 1);
+	return UINT64_MAX;
+}
+
 /* ---- registry ---- */
 
 struct pool_metrics *pool_metrics_open(void)

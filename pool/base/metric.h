@@ -54,6 +54,10 @@ static inline int64_t pool_gauge_value(const struct pool_gauge *g)
 }
 /* Record one operation that took ns nanoseconds. */
 void pool_hist_add(struct pool_hist *h, uint64_t ns);
+uint64_t pool_hist_count(const struct pool_hist *h);
+/* Upper bound, in ns, of the bucket that holds quantile q (0..1); 0 if empty,
+ * UINT64_MAX if it lies in the +Inf bucket. */
+uint64_t pool_hist_quantile(const struct pool_hist *h, double q);
 
 struct pool_metrics; /* the registry */
 

@@ -249,10 +249,12 @@ static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 	struct room_few few;
 	ssize_t good = 0, k;
 	size_t at, m;
+	uint64_t began;
 	int err = client_check_batch(ns, keys, n, prefix ? some : ret);
 
 	if (err)
 		return err;
+	began = client_timed_begin(TIMED_LOOKUPS);
 	USE_ROOM(&a, &few);
 	if (n > KEYS_FEW) {
 		room = malloc(sizeof(*room));
@@ -277,8 +279,10 @@ static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 			break;
 		}
 	}
-	if (good >= 0)
+	if (good >= 0) {
 		count(ns->pool, &a.tally, n);
+		client_timed_end(&ns->pool->stats, TIMED_LOOKUPS, began);
+	}
 	free(room);
 	if (good >= 0 && !prefix && (size_t)good < n)
 		set_last_error(ret, n);

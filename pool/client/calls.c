@@ -286,7 +286,10 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 		   uint64_t arg, int64_t *ret)
 {
 	size_t most = n < CLIENT_WINDOW ? n : CLIENT_WINDOW, at, k, good = 0;
+	const enum client_timed timed =
+		kind->counted == CLIENT_PUTS ? TIMED_PUTS : TIMED_GETS;
 	struct client_window *w;
+	uint64_t began = 0;
 	int err = client_check_batch(ns, keys, n, ret);
 
 	if (!err && kind->moves && n > 0 && !bufs)
@@ -295,6 +298,8 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 		err = check_layout(ns);
 	if (err || n == 0)
 		return err;
+	if (kind->counted != CLIENT_UNCOUNTED)
+		began = client_timed_begin(timed);
 	w = malloc(sizeof(*w) + most * sizeof(w->op[0]));
 	if (!w)
 		return client_fail(-ENOMEM, "no memory for %zu keys", most);
@@ -322,5 +327,6 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 	pthread_cond_destroy(&w->cond);
 	pthread_mutex_destroy(&w->mutex);
 	free(w);
+	client_timed_end(&ns->pool->stats, timed, began);
 	return (ssize_t)good;
 }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "pool/base/clock.h"
+
 #define LOOKUPS "kvpool_client_lookup_results_total"
 #define GETS "kvpool_client_get_results_total"
 #define GOT "kvpool_client_got_bytes_total"
@@ -68,9 +70,43 @@ static const struct figure {
 #undef FIGURE
 };
 
+static const struct timed {
+	size_t calls, p50, p99; /* offsets in struct kvpool_stats */
+	const char *labels;
+} timed[CLIENT_TIMED] = {
+#define TIMED(what, label)                                      \
+	{ offsetof(struct kvpool_stats, what##_timed),          \
+	  offsetof(struct kvpool_stats, what##_p50_ns),         \
+	  offsetof(struct kvpool_stats, what##_p99_ns), label }
+	[TIMED_LOOKUPS] = TIMED(lookup_calls, "call=\"lookup\""),
+	[TIMED_GETS] = TIMED(get_calls, "call=\"get\""),
+	[TIMED_PUTS] = TIMED(put_calls, "call=\"put\""),
+#undef TIMED
+};
+
+uint64_t client_timed_begin(enum client_timed kind)
+{
+	static _Thread_local unsigned int calls[CLIENT_TIMED];
+
+	return calls[kind]++ % CLIENT_TIMED_EACH ? 0 : pool_now_ns();
+}
+
+void client_timed_end(struct client_stats *s, enum client_timed kind,
+		      uint64_t began)
+{
+	if (began)
+		pool_hist_add(&s->took[kind], pool_now_ns() - began);
+}
+
 int client_stats_register(struct client_stats *s, struct pool_metrics *m)
 {
 	int err = 0;
+
+	for (unsigned int i = 0; !err && i < CLIENT_TIMED; i++)
+		err = pool_metrics_hist(m, &s->took[i],
+					"kvpool_client_call_seconds",
+					timed[i].labels,
+					"Time of one of 64 calls, by kind.");
 
 	for (unsigned int i = 0; !err && i < CLIENT_COUNTS; i++)
 		err = pool_metrics_counter(m, &s->at[i], figures[i].name,
@@ -170,6 +206,11 @@ void client_count_results(struct client_window *w)
 #define FIRST_SIZE \
 	(offsetof(struct kvpool_stats, retries) + sizeof(uint64_t))
 
+static uint64_t *figure_at(struct kvpool_stats *s, size_t offset)
+{
+	return (uint64_t *)(void *)((char *)s + offset);
+}
+
 int kvpool_stats(const struct kvpool *p, struct kvpool_stats *ret_stats)
 {
 	struct kvpool_stats s = { 0 };
@@ -182,9 +223,16 @@ int kvpool_stats(const struct kvpool *p, struct kvpool_stats *ret_stats)
 		return client_fail(-EINVAL, "ret_stats is NULL, or its "
 				   "struct_size is too small");
 	for (unsigned int i = 0; i < CLIENT_COUNTS; i++)
-		*(uint64_t *)(void *)((char *)&s + figures[i].shown) =
+		*figure_at(&s, figures[i].shown) =
 			atomic_load_explicit(&p->stats.at[i].v,
 					     memory_order_acquire);
+	for (unsigned int i = 0; i < CLIENT_TIMED; i++) {
+		const struct pool_hist *h = &p->stats.took[i];
+
+		*figure_at(&s, timed[i].calls) = pool_hist_count(h);
+		*figure_at(&s, timed[i].p50) = pool_hist_quantile(h, 0.5);
+		*figure_at(&s, timed[i].p99) = pool_hist_quantile(h, 0.99);
+	}
 	size = s.struct_size = ret_stats->struct_size;
 	memset((char *)ret_stats, 0, size);
 	memcpy(ret_stats, &s, size < sizeof(s) ? size : sizeof(s));

@@ -54,8 +54,12 @@ enum client_source {
 	CLIENT_RDMA,
 };
 
+enum client_timed { TIMED_LOOKUPS, TIMED_GETS, TIMED_PUTS, CLIENT_TIMED };
+#define CLIENT_TIMED_EACH 64u
+
 struct client_stats {
 	struct pool_counter at[CLIENT_COUNTS];
+	struct pool_hist took[CLIENT_TIMED]; /* of one of 64 calls */
 };
 
 static inline void client_count(struct client_stats *s, enum client_count what,
@@ -66,6 +70,12 @@ static inline void client_count(struct client_stats *s, enum client_count what,
 					  memory_order_release);
 }
 
+/* A call begins: its time, or 0 if it is not timed. Each thread times one of
+ * CLIENT_TIMED_EACH of each kind, without a cache line shared with others. */
+uint64_t client_timed_begin(enum client_timed kind);
+/* It has ended. began 0: no-op. */
+void client_timed_end(struct client_stats *s, enum client_timed kind,
+		      uint64_t began);
 /* 0 or -ENOMEM. */
 int client_stats_register(struct client_stats *s, struct pool_metrics *m);
 

@@ -23,11 +23,11 @@
  *                     is down
  *
  * Another transport beside a lane provides such functions under names of its
- * own, called at the same places. (A lane over another kind of stream socket is
- * none: it needs an address, and code in pool/conn/ and pool/peer/.) The
- * requester chooses the transport of a range (pool/peer/fetch.c), and the GET
- * names it (`buffer`, `pull`). A range that cannot be moved must fall back to
- * TCP: expect_unmap, mover_send_by_tcp.
+ * own, called at the same places. (A lane over another kind of stream socket
+ * needs no such functions, but an address, and code in pool/conn/ and
+ * pool/peer/.) The requester chooses the transport of a range
+ * (pool/peer/fetch.c), and the GET names it (`buffer`, `pull`). A range that
+ * cannot be moved must fall back to TCP: expect_unmap, mover_send_by_tcp.
  * pool/CHANGING.md, "Transport", lists the other places.
  *
  * The node sets a file's size before RDMA may write to it, and releases

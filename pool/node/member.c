@@ -14,7 +14,7 @@ struct node_member *node_member(struct pool_node *n, uint32_t index)
 struct node_member *node_member_by_id(struct pool_node *n,
 				      const uint8_t id[POOL_ID_SIZE])
 {
-	for (uint32_t i = 0; i < NODE_NODES_MAX; i++)
+	for (uint32_t i = 0; i < n->nmembers; i++)
 		if (n->members[i].known &&
 		    memcmp(n->members[i].addr.id, id, POOL_ID_SIZE) == 0)
 			return &n->members[i];

@@ -83,6 +83,10 @@ void node_session_info(struct pool_node *n, Kvpool__NodeInfo *info)
 	if (n->opts.program)
 		info->program = (char *)(uintptr_t)n->opts.program;
 	info->sent_bytes = n->peers ? pool_peers_sent(n->peers) : 0;
+	if (n->opts.tls)
+		info->cert_expires =
+			(uint64_t)((int64_t)(pool_wall_ns() / 1000000000u) +
+				   pool_tls_expires_s(n->opts.tls));
 }
 
 static void send_helds(struct pool_node *n, Kvpool__Held__Item **items,

@@ -12,6 +12,8 @@ type=TEXT           into what has the focus
 key=Tab|Enter
 run=COMMAND         in a shell
 shot=FILE           a PNG of the whole page
+heap                prints what is in use after garbage collection: {"bytes", "nodes",
+                    "listeners"}
 quiet               fails if the browser logged an error (a violation of the page's
                     policy, an exception)
 """
@@ -125,6 +127,13 @@ def step(b, url, name, value):
     elif name == "shot":
         png = b.call("Page.captureScreenshot", captureBeyondViewport=True)
         open(value, "wb").write(base64.b64decode(png["data"]))
+    elif name == "heap":
+        for _ in range(3):  # what a finalizer frees goes in the next one
+            b.call("HeapProfiler.collectGarbage")
+        counters = b.call("Memory.getDOMCounters")
+        print(json.dumps({"bytes": b.call("Runtime.getHeapUsage")["usedSize"],
+                          "nodes": counters["nodes"],
+                          "listeners": counters["jsEventListeners"]}), flush=True)
     elif name == "quiet":
         b.value("1")
         if b.errors:

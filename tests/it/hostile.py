@@ -15,6 +15,11 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     knock TARGET...       is it let in? "in", or "refused WHY" (for each)
     oversized TARGET      lengths beyond each bound: "oversized REFUSED OF"
     replay TARGET         bytes of one connection again, on another; JOIN twice
+    posing MASTER PEER NAME HOST *  of HOST, takes the "id" of node NAME from the picture
+                          and says it to PEER: on a connection, with a GET behind it, and
+                          on eight lanes, "requests", "lanes": in or refused; then how
+                          many bytes the lanes "got", and were "closed" for NAME's own
+    claim MASTER ID HOST  joins with that id, as of HOST: as knock
     links PEER            asks for a lane without TLS, and says there, as anybody on the
                           path could, what belongs to RDMA: LINK and BUFFER, each
                           "closed" or "kept"
@@ -107,10 +112,10 @@ def node_id(n=0):
     return b"hostile" + struct.pack("<IIB", os.getpid(), n, 0)
 
 
-def node(n=0, at=b"127.0.0.1:1", mount=False, capacity=0, used=0):
+def node(n=0, at=b"127.0.0.1:1", mount=False, capacity=0, used=0, by=None):
     with open("/proc/sys/kernel/random/boot_id", "rb") as f:
         host = f.read().strip() + b"?"  # no host of this pool's
-    return packed((2, node_id(n)), (3, b"hostile"), (4, at), (6, host),
+    return packed((2, by or node_id(n)), (3, b"hostile"), (4, at), (6, host),
                   (7, int(capacity > 0)), (8, int(mount)), (9, 1), (10, capacity), (11, used), (12, used))
 
 
@@ -124,8 +129,8 @@ def lane_of(payload):
     return rest[1] if rest[:1] == b"\x18" else 0
 
 
-def hello(n=0, lane=0, plain=0):
-    return frame(HELLO, packed((1, VERSION), (2, node_id(n)), (3, lane), (4, plain)))
+def hello(n=0, lane=0, plain=0, by=None):
+    return frame(HELLO, packed((1, VERSION), (2, by or node_id(n)), (3, lane), (4, plain)))
 
 
 def first(kind):
@@ -181,6 +186,10 @@ def answer(s):
     payload = receive(s, size)
     receive(s, bulk)
     return kind, req, payload
+
+
+def has_more(s, wait):
+    return (tls_dir and s.pending()) or select.select([s], [], [], wait)[0]
 
 
 def text_of(payload):
@@ -634,7 +643,7 @@ def ops(at):
 def done_ones(s, wait):
     """How many OPS_DONE have come; waits at most that long for the first."""
     n = 0
-    while (tls_dir and s.pending()) or select.select([s], [], [], wait)[0]:
+    while has_more(s, wait):
         n += answer(s)[0] == OPS_DONE
         wait = 0
     return n
@@ -713,20 +722,29 @@ def fields(data):
         i += size
 
 
-def seen(at):
-    s, _ = joined(at, mount=True)
+def picture(to, **of_node):
+    """Subscribes as a mount: each field of the picture, number and value."""
+    s, epoch = joined(to, mount=True, **of_node)
     s.sendall(frame(SUBSCRIBE))
-    while True:
+    complete = False
+    while not complete:
+        while not has_more(s, 0.5):  # not before the master is ready
+            s.sendall(beat(epoch, mount=True, **of_node))
         kind, _, payload = answer(s)
         if kind != FEED:
             continue
-        complete = False
         for number, value in fields(payload):
-            if number == 4:
-                say("seen", dict(fields(value)).get(1, b"").decode() or "/")
+            yield number, value
             complete |= number == 2 and value == 1
-        if complete:
-            return
+            if number == 3:  # more comes when this is acked
+                s.sendall(frame(FEED_ACK, packed((1, ("f", *struct.unpack("<Q", value))))))
+    s.close()
+
+
+def seen(at):
+    for number, value in picture(at):
+        if number == 4:
+            say("seen", dict(fields(value)).get(1, b"").decode() or "/")
 
 
 def tries(at, *paths):
@@ -748,6 +766,52 @@ def tries(at, *paths):
             result = dict(fields(dict(fields(payload)).get(1, b"")))
             zigzag = result.get(1, 0)
             say(what, path, (zigzag + 1) // 2)
+
+
+# ---- who says that it is another ----
+
+
+def posing(to, peer, name, host):
+    nodes = [dict(fields(value)) for number, value in
+             picture(to, at=b"%s:1" % host.encode()) if number == 5]
+    by = next(n[2] for n in nodes if n.get(3) == name.encode())
+
+    say("id", by.hex())
+
+    def greeted(lane):
+        s = dial(peer)
+        get = packed((1, b"no/such"), (2, ("f", 1)), (4, 1))
+        s.sendall(hello(lane=lane, by=by) + (frame(GET, get, req=1) if not lane else b""))
+        try:
+            return s if answer(s)[0] == HELLO else None
+        except (OSError, EOFError):
+            return None
+
+    say("requests", "in" if greeted(0) else "refused")
+    lanes = [s for s in map(greeted, range(1, 9)) if s]
+    say("lanes", "in" if len(lanes) == 8 else "refused" if not lanes else "some in")
+    until_over()
+    got = closed = 0
+    for s in lanes:
+        s.settimeout(0.05)
+        try:
+            data = s.recv(1 << 20)
+            got += len(data)
+            closed += data == b""
+        except socket.timeout:
+            pass
+        except OSError:
+            closed += 1
+    say("got", got)
+    say("closed", closed)
+
+
+def claim(to, by, host):
+    try:
+        joined(to, by=bytes.fromhex(by), at=b"%s:1" % host.encode(), capacity=1 << 30)
+        say("in")
+    except (OSError, EOFError) as e:
+        say(f"refused {e}")
 
 
 # ---- a store that lies ----
@@ -886,8 +950,8 @@ def main(args):
         else:
             sys.exit(__doc__)
         args = args[2:]
-    known = (client, burn, knock, oversized, replay, links, seen, tries, half, slow,
-             grow, deaf, joins, ops, names, gets, liar, master)
+    known = (client, burn, knock, oversized, replay, links, seen, tries, posing,
+             claim, half, slow, grow, deaf, joins, ops, names, gets, liar, master)
     what = {f.__name__: f for f in known}.get(args[0]) if args else None
     if not what:
         sys.exit(__doc__)

@@ -6,6 +6,7 @@
 # limit: 240
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
+. "$(dirname "$0")/../lib/lib_skew.sh"
 need_fuse
 need prometheus promtool etcd jq curl setfattr
 rules=$(realpath "$(dirname "$0")/../../tools/prometheus/alerts.yml")
@@ -18,8 +19,11 @@ for n in a b; do
 	start_node $n --no-mount --store-size 64M --no-fd-passing --hot-gets 0
 done
 for n in r1 r2; do # they follow each other: they ask different holders
-	start_node $n --store-size 0 --buffer-size 32M --no-fd-passing
+	start_node $n --store-size 0 --buffer-size 32M --no-fd-passing --allow-faults
 done
+free_port; listen[late]=127.0.0.1:$port # which joins later
+free_port; admin[late]=127.0.0.1:$port
+store[late]=$tmp/late.store
 
 sed '/^ *for: /d' "$rules" >"$tmp/alerts.yml"
 targets() { local n; for n in "$@"; do printf '"%s",' "${admin[$n]}"; done; }
@@ -33,7 +37,7 @@ scrape_configs:
       ca_file: $KVTEST_TLS/admin/ca.crt
       cert_file: $KVTEST_TLS/admin/tls.crt
       key_file: $KVTEST_TLS/admin/tls.key
-    static_configs: [{targets: [$(targets master a b r1 r2)]}]
+    static_configs: [{targets: [$(targets master a b r1 r2 late)]}]
 CONF
 free_port
 promtool check config --syntax-only "$tmp/prometheus.yml" >/dev/null || fail "configuration"
@@ -46,7 +50,7 @@ api() { # PAGE [OPTION of curl...]
 }
 scraped() {
 	[ "$(api query --data-urlencode 'query=min_over_time(up[5s]) == 1' |
-		jq '.data.result | length')" = 5 ]
+		jq '.data.result | length')" = 5 ] # all but the late one
 }
 firing() {
 	api alerts | jq -r '.data.alerts[] | select(.state == "firing").labels.alertname' |
@@ -80,15 +84,34 @@ export KVPOOL_TLS_DIR=$KVTEST_TLS/admin
 echo "== certificates of two days: an alert, and one event however often it is looked at"
 for role in master node; do cert_renew "$KVTEST_TLS/ca" "$KVTEST_TLS/$role" 2; done
 for n in master a b r1 r2; do kill -HUP "${pid[$n]}"; done
-wait_until 20 expiring
+expire_all() {
+	local whose
+	said=$(expiring | sed 's/.*  expiring *//')
+	for whose in "the master" a.$$ b.$$ r1.$$ r2.$$; do
+		grep -qxE "$whose's certificate expires in 4[78] hours" <<<"$said" || return 1
+	done
+}
+wait_until 20 expire_all
 alarm KVPoolCertificateExpires
-said=$(expiring)
-[[ $said =~ "the master's certificate expires in "4[78]" hours"$ ]] || fail "$said"
+expire_all || fail "$said"
+# Another election begins anew.
+[ "$(status_json master .epoch)" != 1 ] || [ "$(wc -l <<<"$said")" = 5 ] || fail "$said"
 for role in master node; do cert_renew "$KVTEST_TLS/ca" "$KVTEST_TLS/$role" 30; done
 for n in master a b r1 r2; do kill -HUP "${pid[$n]}"; done
 over() { ! fires "$1"; }
 wait_until 30 over KVPoolCertificateExpires
 [ -z "$(firing)" ] || fail "$(firing)"
+
+echo "== a mount whose acks are late"
+kvpool fault delay --delay 1500ms --direction send --admin "${admin[r2]}" >/dev/null
+(for ((i = 0; ; i++)); do echo $i >"${mount[r1]}/d/lag"; sleep 0.1; done) &
+writer=$!
+also_kill+=("$writer")
+alarm KVPoolFeedLag
+kill "$writer"
+wait "$writer" || :
+kvpool fault clear --admin "${admin[r2]}" >/dev/null
+wait_until 30 over KVPoolFeedLag
 
 echo "== copies that are damaged"
 for f in $(find "${store[a]}" -type f -size 100000c); do
@@ -129,6 +152,16 @@ sync "${mount[r1]}/once"
 kill9 a
 alarm KVPoolNodesMissing
 alarm KVPoolKeysLost
+
+echo "== a node of another version, and with another clock"
+quiet KVPoolClockSkew
+quiet KVPoolVersionSkew
+skew late
+start_node late --no-mount --store-size 64M
+alarm KVPoolVersionSkew
+alarm KVPoolClockSkew
+stop late
+wait_until 30 over KVPoolVersionSkew
 
 echo "== no leader: a master without etcd; no master"
 quiet KVPoolNoLeader

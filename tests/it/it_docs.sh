@@ -92,14 +92,14 @@ same "struct kvpool_options" \
 
 echo "== every figure of the library is in its page, and in the Python module"
 figures=$(sed -n '/^struct kvpool_stats {/,/^};/p' pool/kvpool.h |
-	sed -nE 's/^\tuint64_t ([a-z_, ]+);.*/\1/p' | tr -d ' ' | tr , '\n')
+	sed -nE 's/^\tuint64_t ([a-z0-9_, ]+);.*/\1/p' | tr -d ' ' | tr , '\n')
 same "struct kvpool_stats" "$(sort <<<"$figures")" \
 	"$(sed -n '/^\.SH ACCOUNTING/,/^\.SH RETURN/p' pool/kvpool.3 |
 		grep -A1 '^\.TP' | sed -nE 's/^\.IR? //p' | sed 's/ "*,* *"* */\n/g' |
 		grep . | sort)"
 same "struct kvpool_stats, in order" "$figures" \
 	"$(sed -n '/^class Stats/,/^    \]/p' tools/python/kvpool/_native.py |
-		sed -nE 's/.*\("([a-z_]+)", c_uint64\).*/\1/p')"
+		sed -nE 's/.*\("([a-z0-9_]+)", c_uint64\).*/\1/p')"
 equations() { # FILE
 	grep -oE '\b(lookups|gets|puts|bytes_got) += .*|^[[:space:]*]*\+ [a-z_]+.*' "$1" |
 		tr -d ' *\t'

@@ -5,6 +5,7 @@
 # modes: both
 # limit: 60
 . "$(dirname "$0")/../lib/lib.sh"
+. "$(dirname "$0")/../lib/lib_skew.sh"
 need_fuse
 need jq tar cc
 
@@ -36,25 +37,7 @@ fi
 
 echo "== a node of another version joins: it is named; a clock that is 5 s ahead"
 version=$(kvpool --version | awk '{ print $2 }')
-mkdir "$tmp/other"
-LC_ALL=C sed "s/$version/9${version:1}/g" "$(command -v kvpoold)" >"$tmp/other/kvpoold"
-chmod 755 "$tmp/other/kvpoold"
-cat >"$tmp/clock.c" <<'END'
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-int clock_gettime(clockid_t id, struct timespec *ts)
-{
-	long rc = syscall(SYS_clock_gettime, id, ts);
-
-	if (rc == 0 && id == CLOCK_REALTIME)
-		ts->tv_sec += 5;
-	return (int)rc;
-}
-END
-cc -shared -fPIC -o "$tmp/clock.so" "$tmp/clock.c"
-env_of[b]="PATH=$tmp/other:$PATH LD_PRELOAD=$tmp/clock.so
-	ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0"
+skew b
 start_node b --name b.other
 found_of() { # NODE: as names
 	kvpool doctor --admin "${admin[$1]}" --root "$tmp/no-machine" --json |

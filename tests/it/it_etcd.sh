@@ -110,6 +110,9 @@ start_etcd
 for m in "${masters[@]}"; do start_one "$m"; done
 wait_until 10 leads "${masters[@]}"
 echo "== $leader leads; the others say so"
+events() { kvpool events --admin "${admin[$leader]}" >"$tmp/events"; }
+events
+grep -q "  elected .*epoch 1: ${listen[$leader]} leads$" "$tmp/events" || fail "$(cat "$tmp/events")"
 others "$leader"
 for m in "${others[@]}"; do
 	[ "$(status_json "$m" .election.state)" = standby ]
@@ -160,6 +163,9 @@ others "$old"
 mark
 kill9 "$old"
 expect_failover killed "${others[@]}"
+events
+grep -q "  elected .*epoch 2: ${listen[$leader]} leads; other leaders' events are in their logs$" \
+	"$tmp/events" || fail "$(cat "$tmp/events")"
 start_one "$old"
 
 echo "== SIGSTOP of the leader; awake again, it does not act"

@@ -44,7 +44,7 @@ begin() { # WHAT ARGUMENT...: until it is in place
 	: >"$tmp/attack"
 	# shellcheck disable=SC2086 # a word and its option, or none
 	nice -n 19 python3 "$here/hostile.py" \
-		${KVTEST_TLS:+--tls "$KVTEST_TLS/node"} --from $from "$@" \
+		${KVTEST_TLS:+--tls "${with:-$KVTEST_TLS/node}"} --from $from "$@" \
 		>"$tmp/attack" 2>&1 &
 	attacker=$!
 	also_kill+=($attacker)
@@ -336,6 +336,52 @@ replayed() {
 	done
 }
 
+# With b's id to a, which b reads from: without its certificate, and with one that
+# names b's host, from elsewhere.
+pose() { # HOST REQUESTS LANES FILE
+	begin posing "${listen[master]}" "${listen[a]}" "b.$$" "$1"
+	echo "   $attack: $(tr '\n' ';' <"$tmp/attack")"
+	[ "$(said requests)" = "$2" ] && [ "$(said lanes)" = "$3" ] ||
+		fail "$attack: $(cat "$tmp/attack")"
+	cat "$tmp/lot" >"$a/$4"
+	sync "$a"
+	cmp "$tmp/lot" "$b/$4" || fail "$attack: b reads other bytes, or none"
+	end
+	[ "$(said got)" = 0 ] || fail "$attack: it got $(said got) bytes of b's lanes"
+	[ "$(said closed)" = 0 ] || fail "$attack: its lanes are those of b"
+}
+# The same to a master that has been killed meanwhile, and knows b from its state only.
+claimed() { # ID
+	attack="claiming b's id of a new master"
+	stop b
+	kill9 master
+	start_master "${patient[@]}"
+	mark master $MASTER_REFUSED
+	with=$tmp/else hostile claim "${listen[master]}" "$1" $from >"$tmp/claim"
+	echo "   $attack: $(cat "$tmp/claim")"
+	grep -q "^refused this node's id belongs to 127.0.0.1" "$tmp/claim" ||
+		fail "$attack: $(cat "$tmp/claim")"
+	rises master $MASTER_REFUSED
+	start_node b --no-fd-passing
+	cmp "$tmp/lot" "$b/posed.else" || fail "$attack: b has lost its files"
+}
+posed() {
+	local ids=kvpool_peer_ids_refused_total
+	head -c 8M /dev/urandom >"$tmp/lot"
+	mark a $ids
+	if [ -n "$KVTEST_TLS" ]; then
+		attack="posing with another host's certificate"
+		cert_of_days "$KVTEST_TLS/ca" test/node $from '-1 day' '+1 day' "$tmp/else"
+		with=$tmp/else pose $from refused refused posed.else
+		rises a $ids 9
+		claimed "$(said id)"
+		mark a $ids
+	fi
+	attack="posing from another address"
+	pose 127.0.0.1 in in posed.from
+	[ "$(counter a $ids)" = "$since" ] || fail "$attack: it is counted as refused"
+}
+
 oversized() {
 	local n kind metric kib
 	for n in master a; do
@@ -472,19 +518,22 @@ lie_is_refused() {
 		fail "$attack: status $status, $(stat -c %s "$tmp/lie") bytes read"
 }
 lies() {
-	local how name reader counter asked
+	local how name reader counter of asked events
+	local capacity="kvpool_master_capacity_bytes $((512 << 20))" # of a and b
+	events=$(http "${admin[master]}/api/status" | jq .events)
 	victims="a b" budget=16384 stranger=: during=read_lie after=lie_is_refused
 	for how in short{,.lane} long{,.lane} sum{,.lane} slow silent holders plain figures; do
-		name=$a/liar.$how
+		name=$a/liar.$how of=a
 		case $how in
 		sum*) counter=kvpool_node_checksum_errors_total ;;
 		short* | long*) counter='kvpool_peer_fetch_failures_total{reason="bad_answer"}' ;;
 		holders) counter='kvpool_peer_fetch_failures_total{reason="gone"}' ;;
 		plain) counter=kvpool_peer_bad_messages_total ;;
 		slow | silent) counter='kvpool_peer_fetch_failures_total{reason="timeout"}' ;;
-		figures) counter= ;;
+		figures) of=master counter=kvpool_master_impossible_figures_total ;;
 		esac
-		[ -z "$counter" ] || mark a "$counter"
+		[ $of = a ] || until="has_metric ${admin[master]} $capacity"
+		mark $of "$counter"
 		beside liar.$how 1 liar "${listen[master]}" $how
 		asked=$(said asked)
 		echo "   $(sed 's/.*: //' "$tmp/lie.said"); asked $asked times"
@@ -492,10 +541,13 @@ lies() {
 		plain | figures) [ "$asked" = 0 ] ;;
 		*) [ "$asked" -ge 1 ] && [ "$asked" -le 8 ] ;;
 		esac || fail "$attack: it was asked $asked times"
-		[ -z "$counter" ] || rises a "$counter"
+		rises $of "$counter"
 		[ -z "$KVTEST_TLS" ] || has_metric "${admin[a]}" kvpool_tls_plain_lanes_total 0
 	done
-	stranger=newcomer during= after=
+	[ "$(http "${admin[master]}/api/events?since=$events" |
+		jq '[.events[] | select(.kind == "figures")] | length')" = 1 ] ||
+		fail "not one event of figures that cannot be"
+	stranger=newcomer during= after= until=
 }
 
 # At the master's address while it is down: what is there stays there.
@@ -531,6 +583,7 @@ attacks() {
 	echo "== who is not let in; what is too large, or comes twice"
 	certificates
 	replayed
+	posed
 	oversized
 	echo "== who is slow"
 	half_open

@@ -101,6 +101,34 @@ fds=$(ls "/proc/$keeper/fd" | wc -l)
 [ "$fds" = "$before" ] || fail "$fds descriptors are open, not $before"
 [ "$(stat -c %a "$tmp/keep")" = 600 ] || fail "mode $(stat -c %a "$tmp/keep")"
 
+echo "== nobody uses up the keeper: four connections and eight descriptors, the daemon's among them"
+python3 - "$tmp/keep" "/proc/$keeper/fd" $((before + 3 + 8)) <<-'END' || fail "no limits"
+	import os, socket, sys
+	def connect():
+	    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+	    s.settimeout(10)
+	    s.connect(sys.argv[1])
+	    return s
+	conns = [connect() for _ in range(3)]
+	for i in range(10):
+	    socket.send_fds(conns[0], [b"FDSTORE=1\nFDNAME=x-%c" % (97 + i)], [0])
+	conns[0].send(b"FDTAKE=1\nFDNAME=none")
+	conns[0].recv(100)  # all before it is done
+	n = len(os.listdir(sys.argv[2]))
+	if n >= int(sys.argv[3]):  # the daemon has one of the eight, or more
+	    sys.exit(f"{n} descriptors, not less than {sys.argv[3]}")
+	if connect().recv(100):
+	    sys.exit("a fifth connection is answered")
+	for i in range(10):
+	    conns[0].send(b"FDSTOREREMOVE=1\nFDNAME=x-%c" % (97 + i))
+	conns[0].send(b"FDTAKE=1\nFDNAME=none")
+	conns[0].recv(100)
+END
+said 'x-j: not kept: accepted: 8 descriptors' || fail "nothing says what was not kept"
+said 'a connection is refused: there are 4' || fail "nothing says who was refused"
+as_before() { [ "$(ls "/proc/$keeper/fd" | wc -l)" = "$before" ]; }
+wait_until 10 as_before
+
 echo "== nor does another user, whatever the mode of the socket"
 chmod 666 "$tmp/keep"
 got=$(setpriv --reuid 65534 --clear-groups timeout 10 \

@@ -8,6 +8,8 @@ top=$(realpath "$(dirname "$0")/../..")
 echo "== as it is"
 CI=true bash "$top/tests/lint" || fail "lint"
 
+bash "$top/tests/lint" tools/cmd.h || fail "lint of a header alone"
+
 echo "== what it is to notice"
 mkdir "$tmp/src"
 tar -C "$top" --exclude=./build --exclude=./.git -c . | tar -C "$tmp/src" -x

@@ -8,7 +8,7 @@
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
 need_fuse
-need jq curl cmp openssl python3
+need jq curl cmp openssl python3 setpriv
 LOG_ALLOW='the certificate .*not|namespaces'
 
 limited() { # ROLE DIR OUT
@@ -168,4 +168,53 @@ library b remove k >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
 holds_nothing() { [ "$(metric "${admin[b]}" kvpool_node_objects)" = 0 ]; }
 rm "$A/a/h"
 wait_until 10 holds_nothing
+
+echo "== a mount whose certificate is for one user makes nothing of others"
+one=1000 other=1001
+as() { # UID COMMAND...
+	local id=$1
+	shift
+	setpriv --reuid "$id" --regid "$id" --clear-groups "$@"
+}
+of_user() { # ROLE OUT
+	kvpool certs issue --dir "$KVTEST_TLS/ca" --role "$1" --days 2 --out "$2" \
+		--host 127.0.0.1,localhost --uid $one >/dev/null
+}
+of_user node "$tmp/n-u"
+of_user client "$tmp/c-u"
+chmod 711 "$tmp"
+mkdir -m 0777 "$A/users"
+sync "$A"
+start_node c --tls-dir "$tmp/n-u"
+C=${mount[c]}
+wait_until 10 stat "$C/users" >/dev/null 2>&1
+as $one mkdir "$C/users/d" || fail "its user makes no directory"
+as $one cp "$tmp/src" "$C/users/f" || fail "its user makes no file"
+sync "$C/users"
+is "$(stat -c %u "$A/users/f" "$A/users/d" | tr '\n' ' ')" "$one $one "
+for uid in 0 $other; do
+	refused 'Permission denied' as $uid mkdir "$C/users/e"
+	refused 'Permission denied' as $uid cp "$tmp/src" "$C/users/g"
+done
+refused 'Permission denied' chown $other "$C/users/f"
+cp "$tmp/src" "$A/users/h"
+sync "$A/users"
+wait_until 10 stat "$C/users/h" >/dev/null 2>&1
+refused 'Permission denied' mv "$C/users/h" "$C/users/i"
+refused 'Permission denied' chmod 600 "$C/users/h"
+is "$(ls "$A/users" | tr '\n' ' ')" 'd f h '
+
+echo "== a library whose certificate is for one user, or is that of a node"
+library=$tmp/library # where any user finds it
+mkdir -m 755 "$library"
+cp "$KVTEST_OBJ/tests/library_user" "$library"
+chmod 755 "$tmp/c-u"
+by_user() { # UID DIR COMMAND...
+	local uid=$1 dir=$2
+	shift 2
+	KVPOOL_TLS_DIR=$dir as "$uid" "$library/library_user" "${listen[master]}" "$@"
+}
+refused "does not speak for user 0, but for $one" by_user 0 "$tmp/c-u" u put k "$tmp/src"
+refused 'is the certificate of a node; this needs that of a client' \
+	by_user 0 "$tmp/n-u" u put k "$tmp/src"
 pass

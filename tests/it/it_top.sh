@@ -32,6 +32,20 @@ kvpool top -b -n 2 -d 100ms -o used --admin "$master" >"$tmp/said"
 kvpool top --batch --count 1 --admin "${admin[a]}" >"$tmp/said"
 grep -qx 'This node: [0-9]* look-ups, % hits .*' "$tmp/said" || fail "$(cat "$tmp/said")"
 
+echo "== directories of the root"
+mkdir "${mount[a]}/large" "${mount[a]}/small"
+head -c 3M /dev/zero >"${mount[a]}/large/one"
+head -c 1M /dev/zero >"${mount[a]}/small/one"
+sync "${mount[a]}/large" "${mount[a]}/small"
+directories() { # OPTION...: lines of the table, without ages and look-ups
+	kvpool top -b -D -n 1 --admin "$master" "$@" | sed '1,/^DIRECTORY/d' |
+		awk '{ print $1, $2, $3, $4 }'
+}
+[ "$(directories | xargs)" = '(root) 8.0 MiB 1 large 3.0 MiB 1 small 1.0 MiB 1' ] ||
+	fail "$(directories)"
+[ "$(directories -o name | xargs -n 4 | cut -d' ' -f1 | xargs)" = '(root) large small' ] ||
+	fail "$(directories -o name)"
+
 echo "== wrong use"
 refused() { # TEXT OPTION...
 	local text=$1 status=0
@@ -41,7 +55,10 @@ refused() { # TEXT OPTION...
 	grep -qF -- "$text" "$tmp/said" || fail "$*: $(cat "$tmp/said")"
 }
 refused 'no terminal; accepted: a terminal, or -b' --admin "$master"
-refused 'accepted: one of name|used|kept|size|objects|sent' -b -n 1 -o cpu
+refused 'accepted: one of name|used|kept|size|objects|sent|hits|age' -b -n 1 -o cpu
+refused 'accepted: name, used, kept, size, objects or sent' -b -n 1 -o age
+refused 'accepted: name, size, objects, hits or age' -b -D -n 1 -o used
+refused 'there is no master in this process' -b -D -n 1 --admin "${admin[a]}"
 refused '"more" given' -b more
 refused --delay -b -d 1ms
 refused 127.0.0.1:1 -b --admin 127.0.0.1:1
@@ -85,7 +102,7 @@ class Terminal:
 
 
 t = Terminal("-d", "1h")
-t.until(re.escape("\x1b[?1049h\x1b[H") + r"kvpool top - .*\na\..*\nb\..*q ends; order")
+t.until(re.escape("\x1b[?1049h\x1b[H") + r"kvpool top - .*\na\..*\nb\..*q ends; d: directories")
 t.press("u")
 t.until(r"kvpool top - .*\nb\..*\na\..*q ends")
 t.press("R")
@@ -93,6 +110,12 @@ t.until(r"kvpool top - .*\na\..*\nb\..*q ends")
 fcntl.ioctl(t.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
 t.process.send_signal(signal.SIGWINCH)
 t.until(r"NODE {50,}STATE.*q ends")
+t.press("d")
+t.until(r"DIRECTORY.*\nsmall.*\nlarge.*\n\(root\).*q ends; d: nodes")  # still reversed
+t.press("a")
+t.until(r"DIRECTORY.*q ends; d: nodes")
+t.press("d")
+t.until(r"NODE .*\na\..*q ends; d: directories")
 t.press("q")
 t.over(0)
 

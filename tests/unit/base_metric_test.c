@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "pool/base/metric.h"
-#include "tests/lib/hist.h"
 
 static char *page(struct pool_metrics *m)
 {
@@ -51,8 +50,27 @@ static void an_operation_falls_into_the_bucket_that_bounds_it(void **state)
 
 		pool_hist_add(&h, cases[i].ns);
 		assert_int_equal(h.bucket[cases[i].bucket], 1);
-		assert_int_equal(hist_count(&h), 1);
+		assert_int_equal(pool_hist_count(&h), 1);
 	}
+}
+
+static void quantiles_are_upper_bounds(void **state)
+{
+	struct pool_hist h = { 0 };
+
+	(void)state;
+	assert_int_equal(pool_hist_quantile(&h, 0.5), 0);
+	for (int i = 0; i < 90; i++)
+		pool_hist_add(&h, 3000);
+	for (int i = 0; i < 10; i++)
+		pool_hist_add(&h, 900000);
+	assert_int_equal(pool_hist_quantile(&h, 0), 4000);
+	assert_int_equal(pool_hist_quantile(&h, 0.5), 4000);
+	assert_int_equal(pool_hist_quantile(&h, 0.9), 4000);
+	assert_int_equal(pool_hist_quantile(&h, 0.91), 1024000);
+	assert_int_equal(pool_hist_quantile(&h, 1), 1024000);
+	pool_hist_add(&h, UINT64_MAX / 2);
+	assert_true(pool_hist_quantile(&h, 1) == UINT64_MAX);
 }
 
 static struct pool_counter gets = { 3 }, puts_ = { 4 };
@@ -240,6 +258,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			an_operation_falls_into_the_bucket_that_bounds_it),
+		cmocka_unit_test(quantiles_are_upper_bounds),
 		cmocka_unit_test(a_page_groups_metrics_by_name),
 		cmocka_unit_test(a_histogram_is_cumulative_in_seconds),
 		cmocka_unit_test(hooks_run_before_each_printing),

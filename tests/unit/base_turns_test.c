@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "pool/base/turns.h"
-#include "tests/lib/hist.h"
 
 #define MS 1000000ull
 
@@ -93,7 +92,7 @@ static void a_turn_is_what_the_loop_does_and_not_its_sleep(void **state)
 	uv_run(&f->loop, UV_RUN_DEFAULT);
 	all = uv_hrtime() - begin;
 	assert_in_range(longest(f), f->busy_ns, all);
-	assert_true(hist_count(&f->turns.hist) >= 5);
+	assert_true(pool_hist_count(&f->turns.hist) >= 5);
 	/* The turn of the fifth callback ended with the loop and was not
 	 * measured. */
 	assert_true(sum(f) >= 4 * f->busy_ns);

@@ -130,6 +130,26 @@ static void so_it_is_of_a_run_that_the_state_does_not_have(void **state)
 	lose_a_welcome_after_a_fail_over(false);
 }
 
+static void the_next_master_counts_on_when_the_state_was_rewritten(
+	void **state)
+{
+	(void)state;
+	node[0].ops_run = 42;
+	join_all(&node[0]);
+	do_ops(&node[0], "k", 3, 0, false);
+	fake_hang_up(&node[0]);
+	join_all(&node[0]);
+	master_compaction_start(master);
+	run_until(&loop, !master->compaction.walking &&
+				 !master->compaction.syncing);
+	fake_hang_up(&node[0]);
+	stop_master();
+	start_master();
+	join(&node[0]);
+	assert_int_equal(42, node[0].known_run);
+	assert_int_equal(3, node[0].ops_executed);
+}
+
 /* The node does not count its changes, so the master remembers none and reports
  * none as lost. Repeated changes are executed, except those that were made
  * while the node was disconnected if a newer version exists. */
@@ -265,6 +285,7 @@ int main(void)
 		T(results_that_were_lost_come_with_the_welcome),
 		T(what_a_former_master_may_have_done_is_sent_until_read),
 		T(so_it_is_of_a_run_that_the_state_does_not_have),
+		T(the_next_master_counts_on_when_the_state_was_rewritten),
 		T(a_node_of_an_older_version_is_served_as_before),
 		T(results_beyond_their_bound_are_forgotten_and_counted),
 		T(own_changes_beyond_their_bound_are_counted),

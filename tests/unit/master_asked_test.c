@@ -280,6 +280,26 @@ static void sums_follow_every_change_of_a_file(void **state)
 	master_map_check(&master->map);
 }
 
+static void evictions_count_in_their_directory(void **state)
+{
+	uint64_t gen, size;
+
+	(void)state;
+	fake_hang_up(&node[1]); /* or the copy moves to it */
+	gen = fake_publish(&node[0], "a/k");
+	fake_publish(&node[0], "b/k");
+	size = (uint64_t)figure("a", "bytes");
+	assert_true(size > 0);
+	assert_int_equal(0, figure("a", "evicted"));
+	fake_evict(&node[0], "a/k", gen);
+	run_until(&loop, figure("a", "objects") == 0);
+	assert_int_equal(1, figure("a", "evicted"));
+	assert_int_equal(size, figure("a", "evicted_bytes"));
+	assert_int_equal(0, figure("b", "evicted"));
+	fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "b/k");
+	assert_int_equal(0, figure("b", "evicted"));
+}
+
 static void directories_beyond_the_bound_are_among_the_others(void **state)
 {
 	char path[32];
@@ -315,6 +335,7 @@ int main(void)
 		T(an_invalid_report_changes_nothing),
 		T(hits_are_added_by_directory),
 		T(sums_follow_every_change_of_a_file),
+		T(evictions_count_in_their_directory),
 		T(directories_beyond_the_bound_are_among_the_others),
 	};
 

@@ -42,6 +42,7 @@ struct fake_node {
 	const char *host;
 	const char *advertise; /* NULL: 127.0.0.1:1 */
 	const char *program;   /* NULL: an older version, which tells none */
+	uint64_t cert_expires; /* as in NodeInfo */
 	bool is_store, is_mount;
 	uint64_t capacity, used, evictable;
 	bool tells_figures; /* HELD contains capacity, used, evictable */
@@ -353,6 +354,7 @@ static void fake_info(const struct fake_node *n, Kvpool__NodeInfo *info)
 	info->host_id = (char *)n->host;
 	if (n->program)
 		info->program = (char *)n->program;
+	info->cert_expires = n->cert_expires;
 	info->is_store = n->is_store;
 	info->is_mount = n->is_mount;
 	info->capacity = n->capacity;

@@ -468,6 +468,42 @@ static void one_that_lost_its_lease_sends_everybody_away(void **state)
 	assert_int_equal(2, node[1].epoch);
 }
 
+static const char *event(const json_t *list, size_t i, const char *member)
+{
+	return json_string_value(json_object_get(json_array_get(list, i),
+						 member));
+}
+
+/* In one process: another one has only its own. */
+static void events_of_a_leader_are_kept_until_it_leads_again(void **state)
+{
+	static const char *const kinds[] = {
+		"elected", "ready", "joined", "deposed", "left", "elected",
+		"ready",
+	};
+	json_t *json, *list;
+	char text[256];
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	fake_end_leases(&etcd);
+	run_until(&loop, node[0].closed);
+	run_until(&loop, !master_ha_not_ready(ha));
+	json = master_happened_json(master_ha_leading(ha), 0, 100);
+	list = json_object_get(json, "events");
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		assert_string_equal(kinds[i], event(list, i, "kind"));
+	snprintf(text, sizeof(text), "epoch 1: 127.0.0.1:%u leads",
+		 master_ha_port(ha));
+	assert_string_equal(text, event(list, 0, "text"));
+	snprintf(text, sizeof(text),
+		 "epoch 2: 127.0.0.1:%u leads; other leaders' events are in "
+		 "their logs", master_ha_port(ha));
+	assert_string_equal(text, event(list, 5, "text"));
+	json_decref(json);
+}
+
 static void a_deletion_is_known_to_the_next_leader(void **state)
 {
 	uint64_t gen;
@@ -591,6 +627,7 @@ int main(void)
 		T(an_answer_that_follows_from_anothers_waits_with_it),
 		T(a_last_copy_goes_when_its_tombstone_is_in_etcd),
 		T(one_that_lost_its_lease_sends_everybody_away),
+		T(events_of_a_leader_are_kept_until_it_leads_again),
 		T(a_deletion_is_known_to_the_next_leader),
 		T(a_tombstone_is_forgotten_after_that_is_recorded),
 		T(what_is_forgotten_of_two_accounts_is_two_records),

@@ -130,6 +130,51 @@ what_a_patrol_finds_kept_is_not_evictable_on_a_store_without_a_mount(
 	assert_int_equal(4096, mb->evictable);
 }
 
+static void check_figures(uint64_t capacity, uint64_t used, uint64_t evictable,
+			  bool possible, const uint64_t want[3])
+{
+	Kvpool__NodeInfo info = KVPOOL__NODE_INFO__INIT;
+	struct master_totals totals;
+	static uint8_t session;
+	struct master_member *mb;
+	uint64_t changes;
+
+	info.name = info.advertise = "a";
+	info.is_store = true;
+	info.capacity = capacity;
+	info.used = used;
+	info.evictable = evictable;
+	for (unsigned int k = 0; k < 2; k++) {
+		assert_int_equal(0, make(k, &mb));
+		mb->session = (void *)&session;
+		assert_int_equal(possible,
+				 master_member_describe(&ms, mb, &info));
+		/* The same again is no news for mounts. */
+		changes = ms.changes;
+		assert_int_equal(possible,
+				 master_member_figures(&ms, mb, &info));
+		assert_int_equal(changes, ms.changes);
+	}
+	master_members_totals(&ms, &totals);
+	assert_int_equal(2 * want[0], totals.capacity);
+	assert_int_equal(2 * want[1], totals.used);
+	assert_int_equal(2 * want[2], totals.evictable);
+}
+
+static void figures_that_cannot_be_are_told_and_bounded(void **state)
+{
+	const uint64_t max = MASTER_CAPACITY_MAX;
+
+	(void)state;
+	check_figures(100, 100, 104, true, (uint64_t[]){ 100, 100, 100 });
+	check_figures(max, max, 0, true, (uint64_t[]){ max, max, 0 });
+	check_figures(100, 101, 0, false, (uint64_t[]){ 100, 100, 0 });
+	check_figures(100, 0, 202, false, (uint64_t[]){ 100, 0, 100 });
+	check_figures(max + 1, 1, 1, false, (uint64_t[]){ 0, 0, 0 });
+	check_figures(UINT64_MAX, UINT64_MAX - 1, 0, false,
+		      (uint64_t[]){ 0, 0, 0 });
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -137,6 +182,7 @@ int main(void)
 		T(a_patrol_that_began_before_a_node_left_frees_nothing),
 		T(what_a_patrol_finds_kept_is_not_evictable_on_a_store_without_a_mount),
 		T(a_description_has_no_control_bytes),
+		T(figures_that_cannot_be_are_told_and_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,7 @@ static void versions_and_the_clock_are_told(void **state)
 	assert_version(0, "0.1.0+def");
 	assert_version(1, "1??[2J?\"123456789012345678901234567890123456789");
 	assert_version(2, "");
+	assert_int_equal(3, metric("kvpool_master_nodes_other_version"));
 	run_until(&loop, node[0].nodes[2].known);
 	assert_string_equal("0.1.0+def", node[0].nodes[0].program);
 	assert_string_equal("1??[2J?\"123456789012345678901234567890123456789",
@@ -120,6 +121,84 @@ static void versions_and_the_clock_are_told(void **state)
 	node[0].wall_ms = 0;
 	run_until(&loop, node[0].wall_ms > from_ms);
 	assert_in_range(node[0].wall_ms, from_ms, pool_wall_ns() / 1000000);
+	/* Those that have left, or have the master's version, do not count. */
+	fake_hang_up(&node[1]);
+	run_until(&loop, metric("kvpool_master_nodes_other_version") == 2);
+	fake_hang_up(&node[2]);
+	node[2].program = "9.8.7+abc";
+	join(&node[2]);
+	assert_int_equal(1, metric("kvpool_master_nodes_other_version"));
+}
+
+static unsigned int count_events(const char *kind, char last[200])
+{
+	json_t *json = master_happened_json(master, 0, 10000);
+	unsigned int n = 0;
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach(json_object_get(json, "events"), i, e) {
+		if (strcmp(kind, json_string_value(json_object_get(e, "kind"))))
+			continue;
+		snprintf(last, 200, "%s",
+			 json_string_value(json_object_get(e, "text")));
+		n++;
+	}
+	json_decref(json);
+	return n;
+}
+
+/* Of each type that is handled, and of nothing else. */
+static void handling_times_are_a_histogram_by_type(void **state)
+{
+	uint64_t joins, beats;
+
+	(void)state;
+#define TOOK(type) \
+	metric("kvpool_master_request_seconds_count{type=\"" type "\"}")
+	joins = TOOK("join");
+	join_and_watch(&node[0]);
+	assert_int_equal(joins + 1, TOOK("join"));
+	assert_int_equal(1, TOOK("subscribe"));
+	assert_int_equal(0, TOOK("evict"));
+	beats = TOOK("heartbeat");
+	run_until(&loop, TOOK("heartbeat") >= beats + 2);
+	assert_int_equal(metric("kvpool_master_requests_total{"
+				"type=\"heartbeat\"}"), TOOK("heartbeat"));
+	fake_evict(&node[0], "none", 5);
+	run_until(&loop, TOOK("evict") == 1);
+	fake_hang_up(&node[0]);
+	/* A message that is refused before it is looked at is not timed. */
+	fake_dial(&node[1], &loop, master_port(master));
+	fake_evict(&node[1], "none", 5);
+	run_until(&loop, node[1].closed);
+	assert_int_equal(1, TOOK("evict"));
+#undef TOOK
+}
+
+static void certificates_of_nodes_that_expire_are_events(void **state)
+{
+	uint64_t now_s = pool_wall_ns() / 1000000000u;
+	char text[200];
+
+	(void)state;
+	node[0].cert_expires = now_s + 8 * 86400;
+	join(&node[0]);
+	join(&node[1]); /* tells nothing */
+	run_ms(&loop, HEARTBEAT_MS);
+	assert_int_equal(0, count_events("expiring", text));
+	node[0].cert_expires = now_s + 2 * 86400 + 1800;
+	run_until(&loop, count_events("expiring", text) == 1);
+	assert_string_equal("node-0's certificate expires in 48 hours", text);
+	/* Neither looking again nor a node that changes its mind adds one. */
+	node[0].cert_expires = now_s + 30 * 86400;
+	run_ms(&loop, 2 * HEARTBEAT_MS);
+	node[0].cert_expires = now_s - 10;
+	node[1].cert_expires = now_s - 10;
+	run_until(&loop, count_events("expiring", text) == 2);
+	assert_string_equal("node-1's certificate has expired", text);
+	run_ms(&loop, 2 * HEARTBEAT_MS);
+	assert_int_equal(2, count_events("expiring", text));
 }
 
 /* Dials again for as long as the master refuses with -EAGAIN. */
@@ -1584,6 +1663,46 @@ static void a_rewritten_state_says_what_was_forgotten_meanwhile(void **state)
 	run_until(&loop, !master->compaction.syncing);
 }
 
+static uv_sem_t may_work;
+
+static void wait_for_leave(uv_work_t *w)
+{
+	(void)w;
+	uv_sem_wait(&may_work);
+}
+
+static void has_worked(uv_work_t *w, int status)
+{
+	(void)w;
+	(void)status;
+}
+
+/* The state's file is being synced, on a slow disk: the loop does not turn
+ * without an event until that is done. */
+static void a_rewrite_waits_for_the_disk_without_turns(void **state)
+{
+	uv_work_t work[4]; /* all workers of libuv */
+	int fd = open(state_path, O_RDONLY | O_CLOEXEC);
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(0, uv_sem_init(&may_work, 0));
+	run_until(&loop, !master->sync_busy);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(0, uv_queue_work(&loop, &work[i],
+						  wait_for_leave, has_worked));
+	master_sync_start(master, fd, false);
+	master_compaction_start(master);
+	run_until(&loop, !uv_is_active((uv_handle_t *)&master->slices));
+	assert_true(master->sync_busy);
+	assert_true(master->compaction.walking);
+	for (int i = 0; i < 4; i++)
+		uv_sem_post(&may_work);
+	run_until(&loop, !master->compaction.walking &&
+				 !master->compaction.syncing);
+	uv_sem_destroy(&may_work);
+}
+
 /* The node is the first to join a restarted master, which has no other
  * source. */
 static void without_other_nodes_all_of_a_node_is_accepted(void **state)
@@ -2534,6 +2653,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_node_joins_and_its_heartbeats_are_answered),
 		T(versions_and_the_clock_are_told),
+		T(handling_times_are_a_histogram_by_type),
+		T(certificates_of_nodes_that_expire_are_events),
 		T(a_node_of_a_newer_epoch_is_refused),
 		T(a_master_that_recovers_begins_above_what_nodes_have_seen),
 		T(what_is_no_message_for_a_master_ends_the_session),
@@ -2586,6 +2707,7 @@ int main(void)
 		T(a_restarted_master_knows_who_deleted_without_permission),
 		T(records_of_tombstones_are_judged),
 		T(a_rewritten_state_says_what_was_forgotten_meanwhile),
+		T(a_rewrite_waits_for_the_disk_without_turns),
 		T(without_other_nodes_all_of_a_node_is_accepted),
 		T(what_had_another_owner_stays_deleted),
 		T(what_was_given_away_is_not_dead_for_its_new_owner),

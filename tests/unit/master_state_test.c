@@ -151,6 +151,61 @@ static void records_come_back_in_order(void **state)
 	master_state_close(s);
 }
 
+static struct {
+	char name[64], advertise[300];
+	uint64_t done;
+	uint8_t role;
+} member;
+
+static int load_member(void *arg, const struct master_record *r)
+{
+	(void)arg;
+	snprintf(member.name, sizeof(member.name), "%s", r->name);
+	snprintf(member.advertise, sizeof(member.advertise), "%s",
+		 r->advertise ? r->advertise : "-");
+	member.done = r->ops_done;
+	member.role = r->role;
+	return 0;
+}
+
+static void check_member(uint64_t run, uint8_t role, const char *advertise)
+{
+	uint8_t id[16] = { 0xab }, buf[STATE_REC_MAX];
+	struct master_record r = { .type = MASTER_REC_MEMBER,
+				   .id = id,
+				   .name = "node-a",
+				   .ops_run = run,
+				   .ops_done = run ? 2 : 0,
+				   .role = role,
+				   .advertise = advertise };
+	ptrdiff_t len = state_rec_encode(&r, buf, sizeof(buf));
+
+	memset(&member, 0, sizeof(member));
+	assert_true(len > 0);
+	assert_int_equal(0, state_rec_decode(buf, (size_t)len, load_member,
+					     NULL));
+	assert_string_equal("node-a", member.name);
+	assert_int_equal(r.ops_done, member.done);
+	assert_int_equal(role, member.role);
+	assert_string_equal(role ? advertise : "-", member.advertise);
+}
+
+/* With and without what later versions added to the record. */
+static void a_member_comes_back_with_what_was_known_of_it(void **state)
+{
+	char longest[272];
+
+	(void)state;
+	memset(longest, 'h', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = 0;
+	check_member(0, 0, "gpu1:7");
+	check_member(42, 0, "gpu1:7");
+	check_member(0, 2, "gpu1:7");
+	check_member(42, 2, "gpu1:7");
+	check_member(42, 2, "");
+	check_member(42, 2, longest);
+}
+
 static void flushed_records_survive_a_kill(void **state)
 {
 	struct master_state *s = must_open(1);
@@ -339,6 +394,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		state_test(the_epoch_is_raised_at_each_start),
 		state_test(records_come_back_in_order),
+		state_test(a_member_comes_back_with_what_was_known_of_it),
 		state_test(flushed_records_survive_a_kill),
 		state_test(a_torn_last_record_is_cut_off_wherever_it_tore),
 		state_test(

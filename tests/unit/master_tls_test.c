@@ -5,6 +5,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "master_fake_pool.h"
 
+#include "master/impl.h"
 #include "tests/unit/tls_pki.h"
 
 static struct pki_ca ca;
@@ -134,6 +135,37 @@ static void a_client_does_not_get_the_id_of_a_node(void **state)
 	assert_int_equal(0, joins(0, of_node, "127.0.0.1:7"));
 }
 
+/* As above, after a start of the master; its state may have been rewritten. */
+static void an_id_belongs_to_no_other_after_a_start(bool rewritten)
+{
+	assert_int_equal(0, joins(0, of_node, "127.0.0.1:7"));
+	if (rewritten) {
+		master_compaction_start(master);
+		run_until(&loop, !master->compaction.walking &&
+					 !master->compaction.syncing);
+	}
+	fake_hang_up(&node[0]);
+	stop_master();
+	start_master();
+	assert_int_equal(-EACCES, joins(0, of_other, "gpu2:7"));
+	memcpy(node[1].id, node[0].id, sizeof(node[1].id));
+	node[1].is_store = false;
+	assert_int_equal(-EACCES, joins(1, of_client, "127.0.0.1:7"));
+	assert_int_equal(0, joins(0, of_node, "127.0.0.1:7"));
+}
+
+static void an_id_stays_when_the_master_has_started_again(void **state)
+{
+	(void)state;
+	an_id_belongs_to_no_other_after_a_start(false);
+}
+
+static void and_when_its_state_was_rewritten(void **state)
+{
+	(void)state;
+	an_id_belongs_to_no_other_after_a_start(true);
+}
+
 static void without_tls_nobody_joins(void **state)
 {
 	(void)state;
@@ -150,6 +182,8 @@ int main(void)
 		TLS(an_id_stays_with_the_host_that_it_belongs_to),
 		TLS(a_client_is_where_it_dials_from_and_no_store),
 		TLS(a_client_does_not_get_the_id_of_a_node),
+		TLS(an_id_stays_when_the_master_has_started_again),
+		TLS(and_when_its_state_was_rewritten),
 		TLS(without_tls_nobody_joins),
 	};
 

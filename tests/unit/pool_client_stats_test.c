@@ -657,6 +657,44 @@ static void requests_are_counted_as_calls(void **state)
 	COUNTED(f->other, &was, .retries = 0);
 }
 
+/* ---- latency ---- */
+
+static void one_of_64_calls_is_timed(void **state)
+{
+	struct fixture *f = *state;
+	struct kvpool_key keys[] = { { "k", 1 }, { "none", 4 } };
+	struct kvpool_stats was, now;
+	int64_t ret[2];
+
+	put(f, "k", 1000, 1);
+	was = stats_of(f->pool);
+	for (unsigned int i = 0; i < 640; i++) {
+		assert_int_equal(kvpool_batch_exists(f->ns, keys, 2, ret), 1);
+		if (i % 10 == 0) /* neither is counted for the other */
+			assert_int_equal(kvpool_get_into(f->ns, "k", 1, f->mem,
+							 4096, 0), 1000);
+	}
+	now = stats_of(f->pool);
+	assert_int_equal(now.lookup_calls_timed - was.lookup_calls_timed, 10);
+	assert_int_equal(now.get_calls_timed - was.get_calls_timed, 1);
+	assert_int_equal(now.put_calls_timed, was.put_calls_timed);
+	assert_true(now.lookup_calls_p50_ns >= 1000);
+	assert_true(now.lookup_calls_p50_ns <= now.lookup_calls_p99_ns);
+	assert_true(now.get_calls_p50_ns >= 1000);
+	for (unsigned int i = 0; i < 64; i++)
+		put(f, "k", 1000, 1);
+	now = stats_of(f->pool);
+	assert_int_equal(now.put_calls_timed - was.put_calls_timed, 1);
+	assert_true(now.put_calls_p99_ns >= 1000);
+	/* A call that is refused takes no turn. */
+	was = now;
+	for (unsigned int i = 0; i < 64; i++)
+		assert_int_equal(kvpool_batch_exists(f->ns, NULL, 2, ret),
+				 -EINVAL);
+	now = stats_of(f->pool);
+	assert_int_equal(now.lookup_calls_timed, was.lookup_calls_timed);
+}
+
 /* ---- the struct ---- */
 
 static void the_struct_may_grow(void **state)
@@ -666,7 +704,9 @@ static void the_struct_may_grow(void **state)
 		struct kvpool_stats s;
 		uint64_t more[2];
 	} newer = { .s.struct_size = sizeof(newer), .more = { 7, 7 } };
-	struct kvpool_stats s = { .struct_size = sizeof(s) - 1 };
+	/* As the struct was when it was new. */
+	const size_t first = offsetof(struct kvpool_stats, retries) + 8;
+	struct kvpool_stats s = { .struct_size = first - 1 };
 
 	put(f, "k", 1000, 1);
 	assert_int_equal(kvpool_stats(f->pool, &newer.s), 0);
@@ -676,6 +716,11 @@ static void the_struct_may_grow(void **state)
 	assert_int_equal(kvpool_stats(f->pool, &s), -EINVAL);
 	assert_int_equal(kvpool_stats(f->pool, NULL), -EINVAL);
 	assert_int_equal(kvpool_stats(NULL, &s), -EINVAL);
+	s.struct_size = first;
+	s.lookup_calls_timed = 7;
+	assert_int_equal(kvpool_stats(f->pool, &s), 0);
+	assert_int_equal(s.puts, 1);
+	assert_int_equal(s.lookup_calls_timed, 7);
 }
 
 /* The same figures are metrics, which the log shows at the end. */
@@ -699,6 +744,8 @@ static void figures_are_metrics(void **state)
 				     "result=\"missed\"} 1\n"));
 	assert_non_null(strstr(text, "\nkvpool_client_got_bytes_total{"
 				     "source=\"tcp\"} 1000\n"));
+	assert_non_null(strstr(text, "\nkvpool_client_call_seconds_count{"
+				     "call=\"put\"} 0\n"));
 	free(text);
 }
 
@@ -724,6 +771,7 @@ int main(void)
 		P(threads_count_together),
 		P(at_no_moment_are_there_more_results_than_keys),
 		P(requests_are_counted_as_calls),
+		P(one_of_64_calls_is_timed),
 		P(the_struct_may_grow),
 		P(figures_are_metrics),
 	};

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 
-#include "tests/lib/hist.h"
 #include "tests/unit/pool_node_fixture.h"
 
 static void a_publication_gets_a_generation(void **state)
@@ -63,7 +62,7 @@ static void a_pending_file_is_published_under_its_last_name(void **state)
 
 static uint64_t acks(struct fixture *f)
 {
-	return hist_count(&node(f, 0)->c.publish);
+	return pool_hist_count(&node(f, 0)->c.publish);
 }
 
 static uint64_t acked_ms(struct fixture *f)

@@ -743,6 +743,41 @@ static void a_process_keeps_its_namespaces(void **state)
 	pki_dir_free(dir);
 }
 
+/* It may have files of them that are not published yet. */
+static void a_process_keeps_its_users(void **state)
+{
+	static const struct pki_want ab = {
+		.uri = { "kvpool://test/node?uid=1,2" }
+	};
+	static const struct pki_want ba = {
+		.uri = { "kvpool://test/node?uid=2,1" }
+	};
+	static const struct {
+		struct pki_want want;
+		const char *says;
+	} other[] = {
+		{ { .uri = { "kvpool://test/node" } }, "other users (all)" },
+		{ { .uri = { "kvpool://test/node?uid=1" } }, "other users (1)" },
+		{ { .uri = { "kvpool://test/node?uid=1,3" } },
+		  "other users (1,3)" },
+	};
+	char why[POOL_TLS_WHY],
+		*dir = pki_dir_make(&pki.ca, &pki.ca, NULL, &ab);
+
+	(void)state;
+	open_end(&t.accepts, dir);
+	pki_dir_write(dir, &pki.ca, &pki.ca, NULL, &ba);
+	assert_int_equal(0, pool_tls_reload(t.accepts.tls, why));
+	for (size_t i = 0; i < 3; i++) {
+		pki_dir_write(dir, &pki.ca, &pki.ca, NULL, &other[i].want);
+		assert_int_equal(-EINVAL, pool_tls_reload(t.accepts.tls, why));
+		assert_non_null(strstr(why, other[i].says));
+		assert_non_null(strstr(why, "restart to use it"));
+		assert_int_equal(2, pool_tls_self(t.accepts.tls)->nuids);
+	}
+	pki_dir_free(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -773,6 +808,7 @@ int main(void)
 		T(new_files_are_used_by_new_streams),
 		T(a_process_keeps_its_role_and_its_cluster),
 		T(a_process_keeps_its_namespaces),
+		T(a_process_keeps_its_users),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);

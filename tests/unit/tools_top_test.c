@@ -205,6 +205,87 @@ static void a_node_says_its_hits(void **state)
 	top_fini(&t);
 }
 
+static json_t *dir(json_t *name, json_int_t bytes, int objects, int age_s,
+		   json_int_t lookups, json_int_t hits)
+{
+	return json_pack("{s:o, s:I, s:i, s:i, s:I, s:I}", "name", name,
+			 "bytes", bytes, "objects", objects, "age_seconds",
+			 age_s, "lookups", lookups, "hits", hits);
+}
+
+/* The directories' names in the frame, "gpu1" as 1. */
+static void directories_have_a_table_and_orders_of_their_own(void **state)
+{
+	struct top t = { .order = { [TOP_DIRECTORIES] = TOP_BY_SIZE } };
+	json_t *list = json_array();
+
+	(void)state;
+	json_array_append_new(list, dir(json_string("gpu1"), 2048, 1, 7, 0, 0));
+	json_array_append_new(list, dir(json_string("gpu2"), 4096, 2, 7200,
+					1000, 250));
+	json_array_append_new(list, dir(json_string("gpu3"), 1024, 3, 172800,
+					10, 11));
+	take(&t, three(0), 1000);
+	assert_int_equal(top_take_directories(&t, list), 0);
+	json_decref(list);
+	assert_order(&t, "123");
+	assert_true(top_key(&t, 'o'));
+	assert_order(&t, "321");
+	assert_true(top_key(&t, 'd'));
+	assert_has(&t, "\nRepair: 7 short");
+	assert_has(&t, "\nDIRECTORY                                  SIZE   "
+		       "OBJECTS  LOOK-UPS %HITS    AGE\n"
+		       "gpu2                                    4.0 KiB         "
+		       "2      1000  25.0     2h\n"
+		       "gpu1                                    2.0 KiB         "
+		       "1         0     -     7s\n"
+		       "gpu3                                    1.0 KiB         "
+		       "3        10 100.0     2d\n");
+	assert_true(top_key(&t, 'o'));
+	assert_order(&t, "321");
+	assert_true(top_key(&t, 'h'));
+	assert_order(&t, "321");
+	assert_true(top_key(&t, 'a'));
+	assert_order(&t, "321");
+	assert_true(top_key(&t, 'R'));
+	assert_order(&t, "123");
+	assert_true(top_key(&t, 'u')); /* of nodes */
+	assert_order(&t, "123");
+	assert_true(top_key(&t, 'n'));
+	assert_order(&t, "321");
+	assert_true(top_key(&t, 'd'));
+	assert_true(top_key(&t, 'R'));
+	assert_order(&t, "321"); /* as it was */
+	top_fini(&t);
+}
+
+static void directories_that_lie_stay_in_their_columns(void **state)
+{
+	struct top t = { .view = TOP_DIRECTORIES };
+	json_t *list = json_array();
+
+	(void)state;
+	json_array_append_new(list, dir(json_null(), INT64_MAX, INT32_MAX,
+					INT32_MAX, INT64_MAX, INT64_MAX));
+	json_array_append_new(list, dir(json_string(""), -1, -1, -1, -1, -1));
+	json_array_append_new(list, dir(json_string("\033[31m"), 0, 1, 119, 1,
+					2));
+	json_array_append_new(list, json_integer(1));
+	take(&t, three(0), 1000);
+	assert_has(&t, "\nDIRECTORY ");
+	assert_int_equal(top_take_directories(&t, list), 0);
+	json_decref(list);
+	assert_has(&t, "\n(others)                                8.0 EiB "
+		       "999999999 999999999 100.0 24855d\n");
+	assert_has(&t, "\n(root)                                      0 B         "
+		       "0         0     -      -\n");
+	assert_has(&t, "\n?[31m                                       0 B         "
+		       "1         1 100.0   119s\n");
+	assert_has(&t, "\n?                                           0 B ");
+	free(frame(&t, 400, 7));
+	top_fini(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -214,6 +295,9 @@ int main(void)
 		cmocka_unit_test(lies_and_long_names_stay_in_their_columns),
 		cmocka_unit_test(what_does_not_fit_is_counted),
 		cmocka_unit_test(a_node_says_its_hits),
+		cmocka_unit_test(
+			directories_have_a_table_and_orders_of_their_own),
+		cmocka_unit_test(directories_that_lie_stay_in_their_columns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,6 +108,15 @@ class Stats(Structure):
         ("puts_failed", c_uint64),
         ("bytes_put", c_uint64),
         ("retries", c_uint64),
+        ("lookup_calls_timed", c_uint64),
+        ("lookup_calls_p50_ns", c_uint64),
+        ("lookup_calls_p99_ns", c_uint64),
+        ("get_calls_timed", c_uint64),
+        ("get_calls_p50_ns", c_uint64),
+        ("get_calls_p99_ns", c_uint64),
+        ("put_calls_timed", c_uint64),
+        ("put_calls_p50_ns", c_uint64),
+        ("put_calls_p99_ns", c_uint64),
     ]
 
 
