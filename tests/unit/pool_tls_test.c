@@ -757,7 +757,8 @@ static void a_process_keeps_its_users(void **state)
 		const char *says;
 	} other[] = {
 		{ { .uri = { "kvpool://test/node" } }, "other users (all)" },
-		{ { .uri = { "kvpool://test/node?uid=1" } }, "other users (1)" },
+		{ { .uri = { "kvpool://test/node?uid=1" } },
+		  "other users (1)" },
 		{ { .uri = { "kvpool://test/node?uid=1,3" } },
 		  "other users (1,3)" },
 	};

@@ -235,12 +235,12 @@ static void directories_have_a_table_and_orders_of_their_own(void **state)
 	assert_has(&t, "\nRepair: 7 short");
 	assert_has(&t, "\nDIRECTORY                                  SIZE   "
 		       "OBJECTS  LOOK-UPS %HITS    AGE\n"
-		       "gpu2                                    4.0 KiB         "
-		       "2      1000  25.0     2h\n"
-		       "gpu1                                    2.0 KiB         "
-		       "1         0     -     7s\n"
-		       "gpu3                                    1.0 KiB         "
-		       "3        10 100.0     2d\n");
+		       "gpu2                                    4.0 KiB"
+		       "         2      1000  25.0     2h\n"
+		       "gpu1                                    2.0 KiB"
+		       "         1         0     -     7s\n"
+		       "gpu3                                    1.0 KiB"
+		       "         3        10 100.0     2d\n");
 	assert_true(top_key(&t, 'o'));
 	assert_order(&t, "321");
 	assert_true(top_key(&t, 'h'));
@@ -277,10 +277,10 @@ static void directories_that_lie_stay_in_their_columns(void **state)
 	json_decref(list);
 	assert_has(&t, "\n(others)                                8.0 EiB "
 		       "999999999 999999999 100.0 24855d\n");
-	assert_has(&t, "\n(root)                                      0 B         "
-		       "0         0     -      -\n");
-	assert_has(&t, "\n?[31m                                       0 B         "
-		       "1         1 100.0   119s\n");
+	assert_has(&t, "\n(root)                                      0 B"
+		       "         0         0     -      -\n");
+	assert_has(&t, "\n?[31m                                       0 B"
+		       "         1         1 100.0   119s\n");
 	assert_has(&t, "\n?                                           0 B ");
 	free(frame(&t, 400, 7));
 	top_fini(&t);
