@@ -491,7 +491,11 @@ static void an_attempt_is_made_again_and_again(void **state)
 	now = stats_of(f->pool);
 	assert_true(now.retries > was.retries + 10);
 	was.retries = now.retries;
-	COUNTED(f->pool, &was, .gets = 1, .gets_undelivered = 1);
+	/* A slow call may outlast the name, which goes with its only copy. */
+	if (now.gets_missed > was.gets_missed)
+		COUNTED(f->pool, &was, .gets = 1, .gets_missed = 1);
+	else
+		COUNTED(f->pool, &was, .gets = 1, .gets_undelivered = 1);
 }
 
 /* ---- all at once ---- */
