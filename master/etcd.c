@@ -341,7 +341,8 @@ static const char *hint(const struct etcd_req *r, CURLcode rc)
 {
 	if (rc == CURLE_SSL_CONNECT_ERROR &&
 	    (strstr(r->detail, "wrong version number") ||
-	     strstr(r->detail, "SSL_ERROR_SYSCALL")))
+	     strstr(r->detail, "SSL_ERROR_SYSCALL") ||
+	     strstr(r->detail, "reset by peer")))
 		return "; perhaps it requires http://";
 	if (rc == CURLE_GOT_NOTHING && !r->e->tls)
 		return "; perhaps it requires https://";
