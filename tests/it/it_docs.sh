@@ -155,6 +155,14 @@ done < <(grep -oE '`([a-z_0-9*]+/[A-Za-z_0-9*/.]+(\{h,c\})?|it_[a-z_*]+\.sh|[a-z
 same "kinds of change" "$(anchors_of <(grep '^### ' pool/CHANGING.md) | sort)" \
 	"$(sed '/^In each list/q' pool/CHANGING.md | grep -oE '\(#[^)]*\)' | tr -d '(#)' | sort)"
 
+echo "== the table of OPEN in fs/README.md is that of fs/open.c"
+open_rows() { # FILE
+	sed -n 's/^ \* \{0,1\}//; /^  *nodeid .*OPEN to write/,/ESTALE \/ ENOENT$/p' "$1" |
+		sed 's/^ *//; /^$/d'
+}
+[ "$(open_rows fs/open.c | wc -l)" -gt 30 ] || fail "no table in fs/open.c"
+diff <(open_rows fs/open.c) <(open_rows fs/README.md) >"$tmp/rows" || fail "$(cat "$tmp/rows")"
+
 echo "== README.md is short"
 [ "$(wc -l <README.md)" -le 250 ] || fail "README.md has more than 250 lines"
 for f in "${readmes[@]}"; do
