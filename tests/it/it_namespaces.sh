@@ -214,7 +214,7 @@ by_user() { # UID DIR COMMAND...
 	shift 2
 	KVPOOL_TLS_DIR=$dir as "$uid" "$library/library_user" "${listen[master]}" "$@"
 }
-refused "does not speak for user 0, but for $one" by_user 0 "$tmp/c-u" u put k "$tmp/src"
+refused "is not for user 0, but for $one" by_user 0 "$tmp/c-u" u put k "$tmp/src"
 refused 'is the certificate of a node; this needs that of a client' \
 	by_user 0 "$tmp/n-u" u put k "$tmp/src"
 pass
