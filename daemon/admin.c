@@ -428,7 +428,8 @@ static const char *post_refused(const struct daemon_admin *a,
 	const char *host = header(conn, "Host");
 	const struct pool_tls_id *id;
 
-	if (origin && (!host || !admin_origin_is(origin, host)))
+	if (origin &&
+	    (!host || !admin_origin_is(origin, is_tls(a, conn), host)))
 		return "not from a web page of another origin; accepted: no "
 		       "Origin, or this address's own";
 	if (is_local(conn))

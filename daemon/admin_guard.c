@@ -140,10 +140,11 @@ bool admin_host_is_ours(const char *host, const struct sockaddr *own,
 		is_listed(name, names) || is_this_machine(name));
 }
 
-bool admin_origin_is(const char *origin, const char *host)
+bool admin_origin_is(const char *origin, bool tls, const char *host)
 {
-	static const char scheme[] = "http://";
+	const char *scheme = tls ? "https://" : "http://";
+	size_t len = strlen(scheme);
 
-	return strncasecmp(origin, scheme, sizeof(scheme) - 1) == 0 &&
-	       strcasecmp(origin + sizeof(scheme) - 1, host) == 0;
+	return strncasecmp(origin, scheme, len) == 0 &&
+	       strcasecmp(origin + len, host) == 0;
 }

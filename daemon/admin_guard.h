@@ -33,7 +33,9 @@ bool admin_names_valid(const char *list);
  */
 bool admin_host_is_ours(const char *host, const struct sockaddr *own,
 			const char *listen, const char *names);
-/* Is origin ("http://NAME:PORT") the origin of pages served at host? */
-bool admin_origin_is(const char *origin, const char *host);
+/* Is origin ("http://NAME:PORT"; with TLS "https://...") the origin of pages
+ * served at host? With TLS, a page of http://HOST is not ours: an attacker on
+ * the path may have made it, and the browser adds its user's certificate. */
+bool admin_origin_is(const char *origin, bool tls, const char *host);
 
 #endif

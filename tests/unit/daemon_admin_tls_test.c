@@ -396,6 +396,7 @@ static void host_and_origin_are_checked(void **state)
 	struct request r = { .dir = dir_of[POOL_ROLE_ADMIN],
 			     .path = "/api/text",
 			     .header = "Host: evil.example" };
+	char origin[64];
 
 	(void)state;
 	perform(&r);
@@ -408,7 +409,18 @@ static void host_and_origin_are_checked(void **state)
 	r.header = "Origin: https://evil.example";
 	perform(&r);
 	assert_int_equal(403, r.status);
+	/* Somebody on the path can show a page of http:// in our name. */
+	snprintf(origin, sizeof(origin), "Origin: http://127.0.0.1:%u",
+		 daemon_admin_port(t.admin));
+	r.header = origin;
+	perform(&r);
+	assert_int_equal(403, r.status);
 	assert_int_equal(0, t.changes);
+	snprintf(origin, sizeof(origin), "Origin: https://127.0.0.1:%u",
+		 daemon_admin_port(t.admin));
+	perform(&r);
+	assert_int_equal(200, r.status);
+	assert_int_equal(1, t.changes);
 }
 
 static void strangers_get_no_answer(void **state)
