@@ -389,7 +389,7 @@ static int start_node(struct node_program *p)
 	if (p->master)
 		opts.masters.at[0].port = master_port(p->master);
 	snprintf(store, sizeof(store), "%s/store", p->dir);
-	snprintf(sock, sizeof(sock), "%s/peer.sock", p->dir);
+	snprintf(sock, sizeof(sock), "%s/" POOL_PEER_SOCKET, p->dir);
 	return pool_node_open(&opts, &p->node);
 }
 

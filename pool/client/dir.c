@@ -238,9 +238,9 @@ static void set_sock(struct kvpool *p)
 {
 	size_t len = strlen(p->dir) - strlen("store");
 
-	if (len + sizeof("sock") <=
+	if (len + sizeof(POOL_PEER_SOCKET) <=
 		    sizeof(((struct sockaddr_un *)0)->sun_path) &&
-	    asprintf(&p->sock, "%.*ssock", (int)len, p->dir) < 0)
+	    asprintf(&p->sock, "%.*s" POOL_PEER_SOCKET, (int)len, p->dir) < 0)
 		p->sock = NULL;
 }
 

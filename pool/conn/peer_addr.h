@@ -11,6 +11,11 @@
 /* Bytes of a node id, which is stored with its objects (pool_store_id). */
 #define POOL_ID_SIZE 16
 
+/* The last component of each peer's Unix socket. Peers tell each other the
+ * path, so a node dials no other: on its host, other programs' sockets may take
+ * bytes from its user for commands. */
+#define POOL_PEER_SOCKET "peer.sock"
+
 /* Equal ids mean the same peer; the addresses may change. */
 struct pool_peer_addr {
 	uint8_t id[POOL_ID_SIZE];

@@ -21,6 +21,15 @@ struct node_member *node_member_by_id(struct pool_node *n,
 	return NULL;
 }
 
+/* Is it the path of a peer's socket? Another host says it, and must not choose
+ * which programs this daemon dials. */
+static bool is_peer_socket(const char *path)
+{
+	const char *last = strrchr(path, '/');
+
+	return path[0] == '/' && strcmp(last + 1, POOL_PEER_SOCKET) == 0;
+}
+
 void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 {
 	struct node_member *m;
@@ -46,6 +55,8 @@ void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 	pool_wire_program(m->program, info->program);
 	snprintf(m->addr.unix_path, sizeof(m->addr.unix_path), "%s",
 		 info->unix_path);
+	if (!is_peer_socket(m->addr.unix_path)) /* as cut above */
+		m->addr.unix_path[0] = '\0';
 	if (pool_parse_hostport(info->advertise, 0, &m->addr.tcp) < 0)
 		m->alive = false;
 	m->capacity = info->capacity;

@@ -6,7 +6,7 @@
  *	tries to become a node
  *   lend MASTER DIR KEY FILE HOW
  *	publishes KEY, of FILE's size, and answers requests for it on its Unix
- *	socket (DIR/lend.sock) with a descriptor of FILE, until it is ended.
+ *	socket (DIR/peer.sock) with a descriptor of FILE, until it is ended.
  *	HOW: path (O_PATH), read or write
  *   crowd PEER N
  *	opens N connections and sends a HELLO on each
@@ -422,7 +422,7 @@ static int lend(const char *master, const char *dir, const char *key,
 		    strcmp(how, "write") == 0 ? O_RDWR :
 						O_RDONLY;
 
-	snprintf(local, sizeof(local), "%s/lend.sock", dir);
+	snprintf(local, sizeof(local), "%s/peer.sock", dir);
 	l.file = open(file, flags | O_CLOEXEC);
 	if (l.file < 0 || fstat(l.file, &l.st))
 		refused("%s: %s", file, strerror(errno));

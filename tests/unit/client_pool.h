@@ -86,7 +86,11 @@ static inline void start_store(struct fixture *f, int i)
 	};
 
 	snprintf(s->dir, sizeof(s->dir), "%s/store%d", top, i);
-	snprintf(s->sock, sizeof(s->sock), "%s/sock%d", top, i);
+	snprintf(s->sock, sizeof(s->sock), "%s/run%d", top, i);
+	if (mkdir(s->sock, 0700) && errno != EEXIST)
+		abort();
+	snprintf(s->sock, sizeof(s->sock), "%s/run%d/" POOL_PEER_SOCKET, top,
+		 i);
 	snprintf(s->name, sizeof(s->name), "s%u", (unsigned int)i % 10);
 	strcpy(o.masters.at[0].host, "127.0.0.1");
 	o.masters.at[0].port = master_port(f->master);

@@ -217,6 +217,23 @@ static void a_node_on_the_same_host_borrows_the_descriptor(void **state)
 	node_object_unref(node(f, 1), o);
 }
 
+/* A member says where its socket is: it may be any program's on this host. */
+static void a_socket_that_is_not_a_peers_is_not_dialled(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	f->opts.fd_passing = true;
+	f->sock_name = "other.sock";
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	assert_int_equal(0, want(f, 1, "k", &o));
+	assert_true(o->lent_fd < 0);
+	assert_bytes(f, 1, o, 100000, 1);
+	assert_int_equal(0, find(f, 0, "k")->obj->lent);
+	assert_count(100000, f, 1, fetch_bytes);
+}
+
 static void a_borrowed_object_is_asked_back_for_room(void **state)
 {
 	struct fixture *f = *state;
@@ -494,6 +511,7 @@ int main(int argc, char **argv)
 		T(what_has_landed_is_claimed_no_longer),
 		T(a_fetch_that_fails_gives_back_what_had_not_landed),
 		T(a_node_on_the_same_host_borrows_the_descriptor),
+		T(a_socket_that_is_not_a_peers_is_not_dialled),
 		T(a_borrowed_object_is_asked_back_for_room),
 		T(so_many_are_borrowed_others_are_copied),
 		T(bytes_with_a_wrong_sum_are_discarded),

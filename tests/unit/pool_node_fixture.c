@@ -153,7 +153,10 @@ void start_node(struct fixture *f, int i)
 	struct member *m = &f->m[i];
 
 	snprintf(m->dir, sizeof(m->dir), "%s/store%d", f->top, i);
-	snprintf(m->sock, sizeof(m->sock), "%s/sock%d", f->top, i);
+	snprintf(m->sock, sizeof(m->sock), "%s/run%d", f->top, i);
+	assert_true(mkdir(m->sock, 0700) == 0 || errno == EEXIST);
+	snprintf(m->sock, sizeof(m->sock), "%s/run%d/%s", f->top, i,
+		 f->sock_name ? f->sock_name : POOL_PEER_SOCKET);
 	snprintf(m->name, sizeof(m->name), "node%d", i);
 	memset(&m->calls, 0, sizeof(m->calls));
 	m->metrics = pool_metrics_open();

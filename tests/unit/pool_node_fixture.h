@@ -55,6 +55,7 @@ struct fixture {
 	bool workers_busy;
 	uv_loop_t loop;
 	struct pool_node_opts opts; /* of nodes started from now on */
+	const char *sock_name;	    /* the same; NULL: POOL_PEER_SOCKET */
 	struct master *master;	    /* NULL: nobody listens on its port */
 	struct pool_metrics *master_metrics;
 	int port_fd; /* holds the master's port, and never listens */
