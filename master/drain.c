@@ -186,33 +186,40 @@ static json_t *state_json(const struct master *m,
 		(json_int_t)seconds_left(m, mb));
 }
 
-static bool is_called(const struct master_member *mb, const char *node)
+static bool has_id(const struct master_member *mb, const char *node)
 {
 	char id[2 * POOL_ID_SIZE + 1];
 	unsigned int i;
 
 	for (i = 0; i < POOL_ID_SIZE; i++)
 		sprintf(id + 2 * i, "%02x", mb->id[i]);
-	return !strcmp(mb->name, node) || !strcmp(id, node);
+	return !strcmp(id, node);
 }
 
+/* An id comes before names, which members choose: one may have named itself
+ * like another's id. */
 static int find(struct master *m, const char *node, struct master_member **ret,
 		const char **ret_text)
 {
 	struct master_member *found = NULL;
-	unsigned int i;
+	unsigned int i, named = 0;
 
 	for (i = 0; i < m->members.n; i++) {
 		struct master_member *mb = m->members.by_index[i];
 
-		if (!is_called(mb, node))
-			continue;
-		if (found) {
-			*ret_text = "several nodes have that name; give "
-				    "the id, as /api/nodes lists it";
-			return -ENOTUNIQ;
+		if (has_id(mb, node)) {
+			*ret = mb;
+			return 0;
 		}
-		found = mb;
+		if (!strcmp(mb->name, node)) {
+			named++;
+			found = mb;
+		}
+	}
+	if (named > 1) {
+		*ret_text = "several nodes have that name; give the id, as "
+			    "/api/nodes lists it";
+		return -ENOTUNIQ;
 	}
 	*ret_text = "no node has that name or id; /api/nodes lists them";
 	*ret = found;

@@ -37,7 +37,7 @@ struct fake_node {
 	struct pool_conn *conn;
 	uv_timer_t beat;
 	bool timer_open;
-	char name[32];
+	char name[40];
 	uint8_t id[16];
 	const char *host;
 	const char *advertise; /* NULL: 127.0.0.1:1 */

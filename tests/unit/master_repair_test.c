@@ -540,6 +540,30 @@ static void lack_of_space_is_reported(void **state)
 	assert_null(j);
 }
 
+static void an_id_names_its_node_whatever_others_call_themselves(void **state)
+{
+	const char *text = NULL;
+	char id[33] = "";
+	json_t *j = NULL;
+
+	(void)state;
+	for (unsigned int i = 0; i < 16; i++)
+		sprintf(id + 2 * i, "%02x", node[1].id[i]);
+	strcpy(node[0].name, id);
+	strcpy(node[2].name, node[1].name);
+	join(&node[0]);
+	join(&node[1]);
+	join(&node[2]);
+	assert_int_equal(-ENOTUNIQ, master_drain(master, node[1].name,
+						 MASTER_DRAIN_BEGIN, &j,
+						 &text));
+	assert_non_null(strstr(text, "give the id"));
+	j = drain(id, MASTER_DRAIN_BEGIN);
+	assert_string_equal(node[1].name,
+			    json_string_value(json_object_get(j, "node")));
+	json_decref(j);
+}
+
 /* An fsync on the client waits for the copy. */
 static void
 what_a_client_has_put_is_stored_as_soon_as_there_is_room(void **state)
@@ -701,6 +725,7 @@ int main(void)
 		T(an_order_that_a_replaced_connection_took_is_given_again),
 		T(a_drain_outlives_its_node_and_its_master),
 		T(lack_of_space_is_reported),
+		T(an_id_names_its_node_whatever_others_call_themselves),
 		T(what_a_client_has_put_is_stored_as_soon_as_there_is_room),
 		T(missing_copies_are_made_as_soon_as_there_is_room),
 		T(what_is_put_or_kept_displaces_and_what_is_repaired_does_not),
