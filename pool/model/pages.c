@@ -9,6 +9,9 @@
 #include "pool/conn/wire.h"
 
 #define DEPTH_MAX (POOL_PATH_MAX / 2 + 1)
+/* Bytes of paths in a page. It is made in one turn of the loop, and may be held
+ * for each connection; whoever may publish chooses the length of paths. */
+#define PATHS_MAX ((size_t)1 << 21)
 
 json_t *pool_pages_text(const char *s, size_t len)
 {
@@ -209,6 +212,17 @@ json_t *pool_pages_generation(uint64_t gen)
 			    gen & ((UINT64_C(1) << POOL_GEN_SEQ_BITS) - 1));
 }
 
+/* The length of the file's path as JSON prints it: \u0001 of a control byte. */
+static size_t printed_path(const json_t *file)
+{
+	const char *path = json_string_value(json_object_get(file, "path"));
+	size_t n = 0;
+
+	for (; path && *path; path++)
+		n += (unsigned char)*path < 0x20 ? 6 : 1;
+	return n;
+}
+
 int pool_pages_list(const struct pool_tree *t, const char *prefix,
 		    const char *token, unsigned int limit, pool_pages_fn fn,
 		    void *arg, json_t **ret_json)
@@ -217,6 +231,7 @@ int pool_pages_list(const struct pool_tree *t, const char *prefix,
 	unsigned int steps = 8 * limit + 1000;
 	struct pool_entry *top = pages_top(t, prefix), *e = top, *last = NULL;
 	json_t *list, *next = NULL, *item;
+	size_t paths = 0;
 	struct place place;
 
 	if (token && *token) {
@@ -225,7 +240,8 @@ int pool_pages_list(const struct pool_tree *t, const char *prefix,
 		e = top ? resume(t, &place, top) : NULL;
 	}
 	list = json_array();
-	for (; list && e && limit && steps--; e = pages_next(e, top)) {
+	for (; list && e && limit && steps-- && paths < PATHS_MAX;
+	     e = pages_next(e, top)) {
 		last = e;
 		item = NULL;
 		if (e->is_dir)
@@ -236,6 +252,7 @@ int pool_pages_list(const struct pool_tree *t, const char *prefix,
 			return -ENOMEM;
 		}
 		limit -= item != NULL;
+		paths += printed_path(item);
 	}
 	if (list && e && last)
 		next = pages_token(last);

@@ -33,9 +33,9 @@ typedef int (*pool_pages_fn)(void *arg, struct pool_entry *e,
  * One page, {"objects": [...], "next": token or null}: at most limit (>= 1)
  * files. prefix: the path of a directory or of one name (slashes around it are
  * dropped), "" or NULL: all. token: that of the page before, "" or NULL: the
- * first page. The number of entries walked is bounded, too, so a page may have
- * fewer than limit files and still a next token. 0; -EINVAL: malformed token;
- * -ENOMEM: fn failed, or no memory.
+ * first page. The entries walked and the bytes of all paths ("path" of a file)
+ * are bounded, too, so a page may have fewer than limit files and still a next
+ * token. 0; -EINVAL: malformed token; -ENOMEM: fn failed, or no memory.
  */
 int pool_pages_list(const struct pool_tree *t, const char *prefix,
 		    const char *token, unsigned int limit, pool_pages_fn fn,

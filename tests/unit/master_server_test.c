@@ -2623,6 +2623,37 @@ static void a_token_that_is_none_is_refused(void **state)
 	json_decref(objects("", "ffffffff:6b", 10));
 }
 
+/* Long names make pages shorter: a page is made in one turn of the loop. */
+static void a_page_of_long_names_is_bounded(void **state)
+{
+	char path[POOL_PATH_MAX + 1], *token = NULL;
+	size_t len = 0, found = 0;
+	unsigned int pages = 0;
+	json_t *j;
+
+	(void)state;
+	join(&node[0]);
+	for (; len < 3900; len++)
+		path[len] = len % 200 == 199 ? '/' : '\1';
+	for (unsigned int i = 0; i < 200; i++) {
+		sprintf(path + len, "%u", i);
+		fake_publish(&node[0], path);
+	}
+	do {
+		j = objects("", token, 10000);
+		free(token);
+		token = json_is_null(json_object_get(j, "next")) ?
+				NULL :
+				strdup(json_string_value(
+					json_object_get(j, "next")));
+		found += json_array_size(json_object_get(j, "objects"));
+		json_decref(j);
+		pages++;
+	} while (token);
+	assert_int_equal(200, found);
+	assert_int_equal(3, pages); /* each of 90 names, 2 MiB as JSON */
+}
+
 static void a_page_goes_on_behind_a_name_that_has_gone(void **state)
 {
 	char path[64], token[256];
@@ -2736,6 +2767,7 @@ int main(void)
 		T(a_name_may_become_a_directory_and_a_file_again),
 		T(a_name_that_was_file_and_directory_is_sent_as_both),
 		T(pages_list_every_object_once),
+		T(a_page_of_long_names_is_bounded),
 		T(a_token_that_is_none_is_refused),
 		T(a_page_goes_on_behind_a_name_that_has_gone),
 	};
