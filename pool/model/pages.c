@@ -9,9 +9,6 @@
 #include "pool/conn/wire.h"
 
 #define DEPTH_MAX (POOL_PATH_MAX / 2 + 1)
-/* Bytes of paths in a page. It is made in one turn of the loop, and may be held
- * for each connection; whoever may publish chooses the length of paths. */
-#define PATHS_MAX ((size_t)1 << 21)
 
 json_t *pool_pages_text(const char *s, size_t len)
 {
@@ -212,10 +209,8 @@ json_t *pool_pages_generation(uint64_t gen)
 			    gen & ((UINT64_C(1) << POOL_GEN_SEQ_BITS) - 1));
 }
 
-/* The length of the file's path as JSON prints it: \u0001 of a control byte. */
-static size_t printed_path(const json_t *file)
+size_t pool_pages_printed(const char *path)
 {
-	const char *path = json_string_value(json_object_get(file, "path"));
 	size_t n = 0;
 
 	for (; path && *path; path++)
@@ -240,7 +235,7 @@ int pool_pages_list(const struct pool_tree *t, const char *prefix,
 		e = top ? resume(t, &place, top) : NULL;
 	}
 	list = json_array();
-	for (; list && e && limit && steps-- && paths < PATHS_MAX;
+	for (; list && e && limit && steps-- && paths < POOL_PAGES_PATHS;
 	     e = pages_next(e, top)) {
 		last = e;
 		item = NULL;
@@ -252,7 +247,8 @@ int pool_pages_list(const struct pool_tree *t, const char *prefix,
 			return -ENOMEM;
 		}
 		limit -= item != NULL;
-		paths += printed_path(item);
+		paths += pool_pages_printed(
+			json_string_value(json_object_get(item, "path")));
 	}
 	if (list && e && last)
 		next = pages_token(last);

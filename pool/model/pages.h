@@ -25,6 +25,12 @@
  */
 json_t *pool_pages_text(const char *s, size_t len);
 
+/* Bytes of paths in an answer. It is made in one turn of the loop, and may be
+ * held for each connection; whoever may publish chooses the length of paths. */
+#define POOL_PAGES_PATHS ((size_t)1 << 21)
+/* The length of a path (NULL: 0) as JSON prints it: \u0001 of a control byte */
+size_t pool_pages_printed(const char *path);
+
 /* One file as JSON: 0 and *ret_json, a new reference, or NULL to skip the file;
  * or -errno. */
 typedef int (*pool_pages_fn)(void *arg, struct pool_entry *e,

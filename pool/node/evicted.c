@@ -89,10 +89,23 @@ static json_t *evicted_json(const struct evicted *at)
 			 at->alone);
 }
 
+/* The number of the oldest entry that an answer with all later ones has room
+ * for. */
+static uint64_t first_shown(const struct node_evicted *ev, uint64_t next)
+{
+	uint64_t first = next;
+	size_t paths = 0;
+
+	for (; first > first_of(next) && paths < POOL_PAGES_PATHS; first--)
+		paths += pool_pages_printed(
+			ev->ring[(first - 1) % NODE_EVICTED_MAX].path);
+	return first;
+}
+
 json_t *pool_node_evicted_json(struct pool_node *n)
 {
 	uint64_t next = n->evicted ? n->evicted->next : 0;
-	uint64_t first = first_of(next);
+	uint64_t first = first_shown(n->evicted, next);
 	json_t *list = json_array();
 
 	for (uint64_t i = first; i < next; i++) {

@@ -467,6 +467,26 @@ static void what_falls_out_of_the_list_of_evictions_is_counted(void **state)
 	json_decref(j);
 }
 
+static void long_names_leave_room_for_fewer_evictions(void **state)
+{
+	const int shown = (1 << 21) / (6 * 200) + 1; /* as JSON: \u0001 */
+	struct fixture *f = *state;
+	char name[201] = "";
+	int forgotten;
+	json_t *j;
+
+	start_pool(f, 1);
+	memset(name, '\1', 200);
+	publish(f, 0, name, MIB, 1);
+	for (int i = 0; i < NODE_EVICTED_MAX; i++)
+		node_evicted_note(node(f, 0), find(f, 0, name)->obj, false);
+	j = pool_node_evicted_json(node(f, 0));
+	assert_int_equal(0, json_unpack(j, "{s:i}", "forgotten", &forgotten));
+	assert_int_equal(NODE_EVICTED_MAX - shown, forgotten);
+	assert_int_equal(shown, json_array_size(json_object_get(j, "evicted")));
+	json_decref(j);
+}
+
 /* The store of a limited node has objects outside of its namespaces, too. */
 static size_t nlisted(struct fixture *f)
 {
@@ -595,6 +615,7 @@ int main(int argc, char **argv)
 		T(noevict_refuses_instead_of_evicting),
 		T(cut_off_for_long_a_node_evicts_on_its_own),
 		T(what_falls_out_of_the_list_of_evictions_is_counted),
+		T(long_names_leave_room_for_fewer_evictions),
 		T(evictions_of_others_are_not_listed),
 		T(at_a_join_a_node_reports_its_last_evictions),
 		T(cut_off_a_node_gives_up_no_name_that_is_to_have_replicas),
