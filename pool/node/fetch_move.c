@@ -188,6 +188,7 @@ int node_fetch_piece_start(struct node_fetch *f, struct fetch_piece *p,
 	p->f.fd = f->file.fd;
 	p->f.fd_ok = f->file.fd < 0;
 	p->f.pull = f->kind == FETCH_REPLICA;
+	p->f.copy = f->kind == FETCH_REPLICA;
 	p->f.lent_fd = -1;
 	p->f.timeout_ms = node_fetch_remaining_ms(f, length);
 	err = pool_fetch_start(f->n->peers, &p->f, cb);

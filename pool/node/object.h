@@ -41,7 +41,7 @@ struct node_object {
 	bool verified : 1; /* checksum compared since the daemon's start, and
 			      nobody has reported a mismatch since */
 	bool prefetched : 1; /* fetched after a look-up, not opened yet */
-	bool read : 1; /* opened here, or fetched from here */
+	bool read : 1; /* opened here, or fetched from here to be read */
 	bool refused : 1;  /* the master refused the EVICT of `asked` */
 	bool remains : 1;  /* DROPPED: the last unref removes its file */
 	uint32_t doubted_s; /* when its last check was requested; 0: never */

@@ -55,7 +55,7 @@ static int open_whole(struct pool_node *n, struct node_object *o)
 }
 
 static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
-		    uint64_t *ret_size, bool *ret_lendable)
+		    bool copy, uint64_t *ret_size, bool *ret_lendable)
 {
 	struct pool_node *n = arg;
 	struct node_object *o = find_held(n, path, len, gen);
@@ -71,7 +71,8 @@ static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 	*ret_lendable = o->verified;
 	if (o->gets < 2)
 		o->gets++;
-	o->read = true;
+	if (!copy)
+		o->read = true;
 	node_heat_asked(n, o);
 	if (pool_evict_inserted(&o->ev))
 		pool_evict_touch(n->evict, &o->ev);

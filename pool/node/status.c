@@ -55,7 +55,8 @@ static const struct {
 		   "Copies that this node had: evicted, removed or replaced "
 		   "(removed), or written again (rewritten)"),
 	COUNTER(evicted_unread, "evicted_unread_total",
-		"Copies evicted that nobody had opened or fetched here"),
+		"Copies evicted that nobody had opened here, or fetched "
+		"from here to read"),
 	COUNTER(fetch_failures, "fetch_failures_total",
 		"Fetches that no holder could satisfy"),
 	COUNTER(fetch_bytes, "fetch_bytes_total",

@@ -299,6 +299,7 @@ static int chan_ask(struct chan *ch, struct pool_fetch_priv *x, uint32_t lane)
 	get.fd_ok = ch->is_unix;
 	get.buffer = x->expecting && x->expect.buffer;
 	get.pull = x->expecting && x->expect.pull;
+	get.copy = x->f->copy;
 	err = pool_hash_insert(&p->by_req, &x->node, (uint32_t)x->req);
 	if (err)
 		return err;

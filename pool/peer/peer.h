@@ -60,7 +60,8 @@ struct verbs;
 /* Callbacks into the node; all but `get` may be NULL. */
 struct pool_peers_ops {
 	/*
-	 * A peer requests path@gen. Returns a new O_RDONLY descriptor of the
+	 * A peer requests path@gen; copy: to have a copy that the master
+	 * ordered, not to read it. Returns a new O_RDONLY descriptor of the
 	 * whole object, which this module closes, and its size; or -ENOENT.
 	 * *ret_lendable: the bytes have been verified, so the descriptor may be
 	 * lent. -EINPROGRESS: the object may arrive in a moment;
@@ -68,7 +69,7 @@ struct pool_peers_ops {
 	 * gets -ENOENT.
 	 */
 	int (*get)(void *arg, const char *path, size_t path_len, uint64_t gen,
-		   uint64_t *ret_size, bool *ret_lendable);
+		   bool copy, uint64_t *ret_size, bool *ret_lendable);
 	/* This node lent a descriptor; the peer returned it. */
 	void (*lent)(void *arg, const char *path, size_t path_len,
 		     uint64_t gen);
@@ -163,6 +164,7 @@ struct pool_fetch {
 	/* Low priority, such as replication: with RDMA this node reads the
 	 * range, instead of the holder writing it. */
 	bool pull;
+	bool copy; /* ordered by the master: the holder counts no read */
 	bool fd_ok; /* accepts a lent descriptor (whole objects only) */
 
 	/* results, with status 0 */

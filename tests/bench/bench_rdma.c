@@ -112,7 +112,7 @@ struct node {
 };
 
 static int on_get(void *arg, const char *path, size_t path_len, uint64_t gen,
-		  uint64_t *ret_size, bool *ret_lendable)
+		  bool copy, uint64_t *ret_size, bool *ret_lendable)
 {
 	struct node *n = arg;
 	char proc[64];
@@ -120,6 +120,7 @@ static int on_get(void *arg, const char *path, size_t path_len, uint64_t gen,
 	(void)path;
 	(void)path_len;
 	(void)gen;
+	(void)copy;
 	*ret_size = n->obj_size;
 	*ret_lendable = false;
 	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", n->obj);

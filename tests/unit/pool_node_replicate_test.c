@@ -252,6 +252,24 @@ static void a_surplus_copy_is_cache_and_gone_after_a_restart(void **state)
 	assert_true(counts(f, !i, "k"));
 }
 
+/* An object that moves to another store before it is evicted was not read by
+ * that. */
+static void a_copy_that_was_ordered_is_no_read(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 2);
+	publish_and_see(f, "moved", 100000, 1);
+	publish_and_see(f, "read", 100000, 2);
+	order_copy(f, 1, 0, "moved");
+	run_until(f, find(f, 1, "moved")->obj);
+	assert_readable(f, 1, "read", 100000, 2);
+	node_object_drop(node(f, 0), find(f, 0, "read")->obj, true);
+	assert_count(0, f, 0, evicted_unread);
+	node_object_drop(node(f, 0), find(f, 0, "moved")->obj, true);
+	assert_count(1, f, 0, evicted_unread);
+}
+
 /* ---- extra copies ---- */
 
 /* k of node 0 was read on node 1, which is listed as a holder for cold_ms. */
@@ -315,6 +333,7 @@ int main(int argc, char **argv)
 		T(a_clients_copy_counts_as_long_as_it_is_named),
 		T(a_drop_that_crosses_held_does_not_mean_that_copy),
 		T(a_surplus_copy_is_cache_and_gone_after_a_restart),
+		T(a_copy_that_was_ordered_is_no_read),
 		T(what_peers_ask_for_is_extra_until_it_is_cold),
 		T(an_extra_copy_that_is_evicted_is_named_no_more),
 		T(an_extra_copy_that_is_renamed_is_one_no_more),

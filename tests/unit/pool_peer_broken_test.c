@@ -31,12 +31,13 @@ static struct {
 } t;
 
 static int on_get(void *arg, const char *path, size_t path_len, uint64_t gen,
-		  uint64_t *ret_size, bool *ret_lendable)
+		  bool copy, uint64_t *ret_size, bool *ret_lendable)
 {
 	(void)arg;
 	(void)path;
 	(void)path_len;
 	(void)gen;
+	(void)copy;
 	t.gets++;
 	*ret_size = SIZE;
 	*ret_lendable = false;

@@ -88,12 +88,13 @@ static void on_accept(void *arg, int fd)
 /* ---- the honest one, and who asks ---- */
 
 static int on_get(void *arg, const char *path, size_t len, uint64_t gen,
-		  uint64_t *ret_size, bool *ret_lendable)
+		  bool copy, uint64_t *ret_size, bool *ret_lendable)
 {
 	(void)arg;
 	(void)path;
 	(void)len;
 	(void)gen;
+	(void)copy;
 	*ret_size = SIZE;
 	*ret_lendable = true;
 	return open(t.file, O_RDONLY | O_CLOEXEC);

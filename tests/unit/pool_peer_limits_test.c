@@ -71,13 +71,14 @@ int __wrap_pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 }
 
 static int on_get(void *arg, const char *path, size_t len, uint64_t gen,
-		  uint64_t *ret_size, bool *ret_lendable)
+		  bool copy, uint64_t *ret_size, bool *ret_lendable)
 {
 	t.ngets++;
 	(void)arg;
 	(void)path;
 	(void)len;
 	(void)gen;
+	(void)copy;
 	(void)ret_lendable;
 	if (!t.has_file)
 		return -ENOENT;

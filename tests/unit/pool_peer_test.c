@@ -42,11 +42,12 @@ static struct {
 /* ---- the holder's side ---- */
 
 static int on_get(void *arg, const char *path, size_t path_len, uint64_t gen,
-		  uint64_t *ret_size, bool *ret_lendable)
+		  bool copy, uint64_t *ret_size, bool *ret_lendable)
 {
 	struct node *n = arg;
 	char proc[64];
 
+	(void)copy;
 	n->gets++;
 	if (n->get_error)
 		return n->get_error;
