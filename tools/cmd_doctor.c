@@ -218,6 +218,22 @@ static int run(char *const argv[], const char *to)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EREMOTEIO;
 }
 
+/* What the daemon logged last: to the file that is its stderr (kvpool up), or
+ * to the journal; a machine without systemd has none. */
+static void put_log(const struct visit *v, const char *dir, const char *pid)
+{
+	char from[PATH_MAX], to[PATH_MAX], match[48];
+	char *file[] = { "tail", "--bytes=262144", "--", from, NULL };
+	char *journal[] = { "journalctl", "--quiet", "--lines=2000", match,
+			    NULL };
+	struct stat st;
+
+	snprintf(from, sizeof(from), "%s/proc/%s/fd/2", v->d.root, pid);
+	snprintf(match, sizeof(match), "_PID=%s", pid);
+	snprintf(to, sizeof(to), "%s/log", dir);
+	(void)run(!stat(from, &st) && S_ISREG(st.st_mode) ? file : journal, to);
+}
+
 static int fill(struct visit *v, const char *dir)
 {
 	json_t *json = findings_json(v);
@@ -242,27 +258,37 @@ static int fill(struct visit *v, const char *dir)
 		snprintf(name, sizeof(name), "/proc/%s/%s", pid, process[i]);
 		put_file(dir, v->d.root, name);
 	}
-	if (!rc) {
-		char match[48];
-		char *argv[] = { "journalctl", "--quiet", "--lines=2000", match,
-				 NULL };
-
-		snprintf(match, sizeof(match), "_PID=%s", pid);
-		snprintf(name, sizeof(name), "%s/log", dir);
-		(void)run(argv, name); /* a machine without systemd has none */
-	}
+	if (!rc)
+		put_log(v, dir, pid);
 	return rc;
+}
+
+/* Makes the file, or empties it: for its owner only. */
+static int make_private(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	err = fchmod(fd, 0600) ? -errno : 0;
+	close(fd);
+	return err;
 }
 
 /* 0 or -errno, printed. */
 static int write_bundle(struct visit *v, const char *path)
 {
 	char dir[] = "/tmp/kvpool-bundle.XXXXXX";
-	char *tar[] = { "tar", "-C", dir, "-czf", (char *)path, ".", NULL };
+	/* --force-local: a name with a colon is a file as well */
+	char *tar[] = { "tar", "--force-local", "-czf", (char *)path, "-C", dir,
+			".", NULL };
 	char *rm[] = { "rm", "-rf", "--", dir, NULL };
 	mode_t mask = umask(077);
-	int rc = mkdtemp(dir) ? fill(v, dir) : -errno;
+	int rc = mkdtemp(dir) ? make_private(path) : -errno;
 
+	if (!rc)
+		rc = fill(v, dir);
 	if (!rc && run(tar, NULL))
 		rc = -EIO;
 	if (rc)

@@ -68,10 +68,13 @@ kvpool doctor --admin "${admin[a]}" >"$tmp/said" || [ $? = 1 ] || fail "it faile
 cat "$tmp/said"
 
 echo "== a bundle: what it has, for whom, and what it has not"
+touch "$tmp/bundle.tar.gz"
+chmod 644 "$tmp/bundle.tar.gz"
 kvpool doctor --admin "${admin[a]}" --bundle "$tmp/bundle.tar.gz" >/dev/null || :
 [ "$(stat -c %a "$tmp/bundle.tar.gz")" = 600 ] || fail "others may read it"
 mkdir "$tmp/bundle"
 tar -C "$tmp/bundle" -xzf "$tmp/bundle.tar.gz"
+grep -q 'joined the master' "$tmp/bundle/log" || fail "no log: $(cat "$tmp/bundle/log")"
 for file in doctor.json api-status api-nodes api-devices metrics proc-meminfo \
 	"proc-${pid[a]}-limits"; do
 	[ -s "$tmp/bundle/$file" ] || fail "no $file: $(ls "$tmp/bundle")"
@@ -81,7 +84,10 @@ grep -rq do-tell "$tmp/bundle" || fail "grep finds nothing in it"
 ! ls -d /tmp/kvpool-bundle.* 2>/dev/null || fail "it left files"
 ! kvpool doctor --admin "${admin[a]}" --bundle "$tmp/none/b" >/dev/null 2>"$tmp/said" ||
 	fail "a bundle in no directory"
-grep -q -- "--bundle $tmp/none/b: " "$tmp/said" || fail "it says $(cat "$tmp/said")"
+[ "$(cat "$tmp/said")" = "kvpool: doctor: --bundle $tmp/none/b: No such file or directory" ] ||
+	fail "it says $(cat "$tmp/said")"
+(cd "$tmp" && kvpool doctor --admin "${admin[a]}" --bundle host:b.tar.gz >/dev/null) || :
+tar --force-local -tzf "$tmp/host:b.tar.gz" ./doctor.json || fail "no bundle with a colon in its name"
 
 echo "== kvpool bench ends with it"
 kvpool bench --mount "${mount[a]}" --only access_hit --rounds 1 >/dev/null 2>"$tmp/said" ||
