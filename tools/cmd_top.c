@@ -40,6 +40,7 @@ static struct {
 } conf;
 
 static struct termios before; /* once raw */
+static sigset_t signals;      /* blocked while it waits */
 
 /* ---- the terminal ---- */
 
@@ -60,7 +61,7 @@ static void on_end(int sig)
 
 static void on_resize(int sig)
 {
-	(void)sig; /* poll() returns EINTR */
+	(void)sig; /* ppoll() returns EINTR */
 }
 
 static int open_terminal(void)
@@ -69,6 +70,7 @@ static int open_terminal(void)
 	struct sigaction end = { .sa_handler = on_end };
 	struct sigaction resize = { .sa_handler = on_resize };
 	struct termios raw;
+	sigset_t winch;
 
 	if (!isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &before)) {
 		fprintf(stderr, "kvpool: top: standard input or output is no "
@@ -81,6 +83,12 @@ static int open_terminal(void)
 	raw.c_cc[VTIME] = 0;
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
 		(void)sigaction(ends[i], &end, NULL);
+	/* One that comes while a frame is drawn waits for ppoll(), and has it
+	 * drawn again. */
+	sigemptyset(&winch);
+	sigaddset(&winch, SIGWINCH);
+	(void)sigprocmask(SIG_BLOCK, &winch, &signals);
+	sigdelset(&signals, SIGWINCH);
 	(void)sigaction(SIGWINCH, &resize, NULL);
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	fputs(ENTER, stdout);
@@ -197,11 +205,14 @@ static bool wait_keys(struct top *t)
 {
 	uint64_t end = pool_now_ms() + conf.delay_ms, now;
 	struct pollfd fd = { .fd = STDIN_FILENO, .events = POLLIN };
+	struct timespec left;
 	char key;
 	int n;
 
 	while ((now = pool_now_ms()) < end) {
-		n = poll(&fd, 1, (int)(end - now));
+		left.tv_sec = (time_t)((end - now) / 1000);
+		left.tv_nsec = (long)((end - now) % 1000 * 1000000);
+		n = ppoll(&fd, 1, &left, &signals);
 		if (n < 0 && errno != EINTR)
 			return false;
 		if (n > 0 && (read(STDIN_FILENO, &key, 1) != 1 ||

@@ -68,6 +68,7 @@ cat >"$tmp/terminal.py" <<'PY'
 import fcntl, os, pty, re, select, signal, struct, subprocess, sys, termios, time
 
 admin, master_pid = sys.argv[1], int(sys.argv[2])
+WAITS = ("7", "271")  # poll(2), ppoll(2)
 
 
 class Terminal:
@@ -88,6 +89,24 @@ class Terminal:
             if select.select([self.end], [], [], 0.1)[0]:
                 self.said += os.read(self.end, 65536).decode()
         self.said = self.said[re.search(pattern, self.said, re.S).end():]
+
+    def fill(self, key):
+        """Presses key until a frame does not fit into the terminal; returns how often."""
+        for n in range(1, 10000):
+            self.press(key)
+            written_since = None
+            while True:
+                with open(f"/proc/{self.process.pid}/syscall") as f:
+                    call = f.read().split()[0]
+                if call != "1":  # write(2)
+                    written_since = None
+                else:
+                    written_since = written_since or time.monotonic()
+                    if time.monotonic() > written_since + 1:
+                        return n
+                waiting = fcntl.ioctl(self.child, termios.FIONREAD, b"\0\0\0\0")
+                if call in WAITS and waiting == b"\0\0\0\0":
+                    break
 
     def press(self, keys):
         os.write(self.end, keys.encode())
@@ -110,6 +129,14 @@ t.until(r"kvpool top - .*\na\..*\nb\..*q ends")
 fcntl.ioctl(t.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
 t.process.send_signal(signal.SIGWINCH)
 t.until(r"NODE {50,}STATE.*q ends")
+# Another size while a frame is written: that frame ends, and the next has the size.
+pressed = t.fill("R")
+fcntl.ioctl(t.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+t.process.send_signal(signal.SIGWINCH)
+t.until(r"NODE {1,30}STATE.*q ends")
+if pressed % 2:
+    t.press("R")
+    t.until(r"NODE.*q ends")
 t.press("d")
 t.until(r"DIRECTORY.*\nsmall.*\nlarge.*\n\(root\).*q ends; d: nodes")  # still reversed
 t.press("a")
