@@ -72,6 +72,38 @@ static void format_array(const char *name, const json_t *array, char *buf,
 	}
 }
 
+/* The length of the character at p (valid UTF-8) if a terminal would act on it
+ * rather than show it, else 0: C0 and C1 controls, ends of lines, and marks
+ * that change the direction of the text. */
+static size_t acts(const unsigned char *p)
+{
+	if (iscntrl(p[0]))
+		return 1;
+	if ((p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f) ||
+	    (p[0] == 0xd8 && p[1] == 0x9c))
+		return 2;
+	if (p[0] != 0xe2)
+		return 0;
+	if (p[1] == 0x80)
+		return (p[2] | 1) == 0x8f || (p[2] >= 0xa8 && p[2] <= 0xae) ?
+			       3 : 0;
+	return p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9 ? 3 : 0;
+}
+
+/* Any user can name objects. Characters that act become question marks. */
+static void make_harmless(char *text)
+{
+	const char *from = text;
+	size_t n;
+
+	while (*from) {
+		n = acts((const unsigned char *)from);
+		*text++ = n ? '?' : *from;
+		from += n ? n : 1;
+	}
+	*text = '\0';
+}
+
 void cmd_format_leaf(const char *name, const json_t *leaf, char *buf,
 		     size_t cap)
 {
@@ -80,11 +112,7 @@ void cmd_format_leaf(const char *name, const json_t *leaf, char *buf,
 	switch (json_typeof(leaf)) {
 	case JSON_STRING:
 		snprintf(buf, cap, "%s", json_string_value(leaf));
-		/* Any user can name objects: no control bytes may reach the
-		 * terminal. */
-		for (char *p = buf; *p; p++)
-			if (iscntrl((unsigned char)*p))
-				*p = '?';
+		make_harmless(buf);
 		return;
 	case JSON_INTEGER:
 		if (format_unit(name, json_integer_value(leaf), buf, cap))

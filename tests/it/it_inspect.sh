@@ -24,6 +24,17 @@ for n in master a b; do
 	[ "$(code "${admin[$n]}/nothing")" = 404 ] || fail "an unknown page of $n"
 done
 
+echo "== a terminal shows names, and does not act on them"
+c1=$'\xc2\x9b' marks=$'\xd8\x9c\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xae\xe2\x81\xa6\xe2\x81\xa9'
+text=$'\xc3\xa4\xe2\x80\xa6\xe2\x81\xa5'
+mkdir "$A/odd"
+echo x >"$A/odd/"$'\e[2J'"${c1}31m$marks"$'\n'"$text"
+sync "$A/odd"
+said=$(kvpool ls odd/ --admin "${admin[a]}" | awk '{ print $NF }')
+[ "$said" = "odd/?[2J?31m?????????$text" ] || fail "it shows $(cat -v <<<"$said")"
+rm -r "$A/odd"
+sync "$A"
+
 echo "== puts, look-ups, opens and gets are counted, each one"
 count() { # NODE HISTOGRAM: of all labels
 	http "${admin[$1]}/metrics" | awk -v n="$2_seconds_count" '
