@@ -208,7 +208,7 @@ function problems(status, nodes) {
 			"objects have")} no copy on a store. ${start}`]);
 	else if (count(repair.endangered))
 		found.push(["warn", `Short of copies: ${plural(repair.endangered, "object",
-			"objects")}${no_room ? ", for which no other store has room" : ""}. ${start}`]);
+			"objects")}${no_room ? ", which no other store can take" : ""}. ${start}`]);
 	else if (no_room) // of nodes that are being drained
 		found.push(["bad", `Copies of ${plural(no_room, "object have", "objects have")} ` +
 			`no room (${bytes(repair.no_room_bytes)}). Add a store.`]);
@@ -221,7 +221,8 @@ function problems(status, nodes) {
 			`${names_of(away)}. Start ${away.length === 1 ? "it" : "them"}` +
 			(full ? "." : ", or await the repair.")]);
 	if (!nodes.length)
-		found.push(["warn", "The pool has no nodes. Start one: kvpool up."]);
+		found.push(["warn", "The pool has no nodes. Start kvpoold --master with " +
+			"this master's address."]);
 	else if (!count(status.capacity))
 		found.push(["warn", "The pool has no store. Start a node with --store-size."]);
 	if (links.protected === "tls" && links.expires_days <= EXPIRES_SOON_DAYS)

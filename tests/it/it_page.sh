@@ -360,7 +360,7 @@ state 'Make room: then copies are made.' \
 	'.capacity = 1000 | .used = 990 | .evictable = 0 | .repair.endangered = 3' .
 state "away: $(jq -r '.nodes[1].name' "$tmp/nodes.json"). Start it." \
 	'.capacity = 1000 | .used = 990 | .evictable = 0' '.nodes[1].alive = false'
-state 'The pool has no nodes. Start one: kvpool up.' . '.nodes = []'
+state 'The pool has no nodes. Start kvpoold --master' . '.nodes = []'
 state 'The pool has no store.' '.capacity = 0' .
 state "certificate expires in 1 day." '.links = { protected: "tls", expires_days: 1 }' .
 state 'This master is a standby. Open the page of the one that leads: nodes reach it at m2:7070.' \
@@ -508,7 +508,7 @@ browse "http://$page/#three%2Fone" open "$(says Healthy)" \
 echo "== short of copies: a node is killed while the page is open"
 # shellcheck disable=SC2046
 browse "http://$page/#three" open "$(says 'Healthy: 3 nodes')" \
-	"run=kill -KILL ${pid[c]}" "$(says 'Short of copies: 3 objects, for which no other store has room. Start c.')" \
+	"run=kill -KILL ${pid[c]}" "$(says 'Short of copies: 3 objects, which no other store can take. Start c.')" \
 	'until=document.querySelectorAll("#nodes .bad-text").length === 1' \
 	'until=document.getElementById("figures").textContent.includes(
 		"3 objects lack copies, no other store has room for 3; 0 copies in flight")' \
