@@ -612,8 +612,8 @@ void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
  * the master.
  */
 void pool_node_doubt(struct pool_node *n, struct node_object *o);
-/* o was opened: a use for the eviction order, and for the counters of copies
- * evicted unread and of useful prefetches. No-op unless o is HELD. */
+/* o was opened: a use for the counters of copies evicted unread and of useful
+ * prefetches, and, if o is HELD, for the eviction order. */
 void pool_node_used(struct pool_node *n, struct node_object *o);
 
 /* The last unref frees it, and removes its file if o->remains (n NULL: the node

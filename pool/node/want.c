@@ -151,9 +151,9 @@ void pool_node_prefetch(struct pool_node *n, struct node_entry *e)
 
 void pool_node_used(struct pool_node *n, struct node_object *o)
 {
+	o->read = true;
 	if (o->state != NODE_HELD)
 		return;
-	o->read = true;
 	if (o->prefetched) {
 		o->prefetched = false;
 		pool_gauge_add(&n->c.prefetch_unread, -1);

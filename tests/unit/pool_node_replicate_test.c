@@ -270,6 +270,24 @@ static void a_copy_that_was_ordered_is_no_read(void **state)
 	assert_count(1, f, 0, evicted_unread);
 }
 
+/* Engines read what they have just stored. */
+static void a_use_before_the_ack_is_a_read(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 1);
+	put(f, 0, "used", 100000, 1);
+	put(f, 0, "unused", 100000, 2);
+	assert_int_not_equal(NODE_HELD, find(f, 0, "used")->own->state);
+	pool_node_used(node(f, 0), find(f, 0, "used")->own);
+	run_until(f, is_published(f, 0, "used") &&
+			     is_published(f, 0, "unused"));
+	node_object_drop(node(f, 0), find(f, 0, "used")->obj, true);
+	assert_count(0, f, 0, evicted_unread);
+	node_object_drop(node(f, 0), find(f, 0, "unused")->obj, true);
+	assert_count(1, f, 0, evicted_unread);
+}
+
 /* ---- extra copies ---- */
 
 /* k of node 0 was read on node 1, which is listed as a holder for cold_ms. */
@@ -334,6 +352,7 @@ int main(int argc, char **argv)
 		T(a_drop_that_crosses_held_does_not_mean_that_copy),
 		T(a_surplus_copy_is_cache_and_gone_after_a_restart),
 		T(a_copy_that_was_ordered_is_no_read),
+		T(a_use_before_the_ack_is_a_read),
 		T(what_peers_ask_for_is_extra_until_it_is_cold),
 		T(an_extra_copy_that_is_evicted_is_named_no_more),
 		T(an_extra_copy_that_is_renamed_is_one_no_more),
