@@ -98,7 +98,7 @@ static json_t *node_json(const struct master_member *mb)
 
 	to_hex(mb->id, POOL_ID_SIZE, id);
 	return json_pack(
-		"{si ss so so so so so so sb sb sb sb so so so so si si so ss}",
+		"{si ss so so so so so so sb sb sb sb so so so so si si so ss sb}",
 		"index", (int)mb->index, "id", id, "name", text0(mb->name),
 		"advertise", text0(mb->advertise), "unix_path",
 		text0(mb->unix_path), "host_id", text0(mb->host_id),
@@ -109,7 +109,7 @@ static json_t *node_json(const struct master_member *mb)
 		u64(mb->evictable), "objects", u64(mb->objects),
 		"copies_coming", (int)mb->coming, "copies_leaving",
 		(int)mb->leaving, "sent_bytes", u64(mb->sent_bytes),
-		"version", mb->program);
+		"version", mb->program, "impossible_figures", mb->impossible);
 }
 
 json_t *master_nodes_json(struct master *m)

@@ -191,6 +191,7 @@ function names_of(nodes) {
 function problems(status, nodes) {
 	const repair = status.repair, links = status.links, found = [];
 	const away = nodes.filter((node) => !node.alive);
+	const liars = nodes.filter((node) => node.impossible_figures === true);
 	const no_room = count(repair.no_room_keys);
 	const room = count(status.capacity) - count(status.used) + count(status.evictable);
 	const full = count(status.capacity) && room < FULL * status.capacity;
@@ -225,6 +226,10 @@ function problems(status, nodes) {
 			"this master's address."]);
 	else if (!count(status.capacity))
 		found.push(["warn", "The pool has no store. Start a node with --store-size."]);
+	if (liars.length)
+		found.push(["warn", `${names_of(liars)} ${liars.length === 1 ? "reports" : "report"} ` +
+			"figures of a store that cannot be: they are bounded here. Is its program " +
+			"damaged, or not KVPool? Look at it, and restart it."]);
 	if (links.protected === "tls" && links.expires_days <= EXPIRES_SOON_DAYS)
 		found.push(["warn", `The master's certificate expires in ${plural(
 			links.expires_days, "day", "days")}. Renew it: kvpool certs renew.`]);

@@ -547,6 +547,9 @@ lies() {
 	[ "$(http "${admin[master]}/api/events?since=$events" |
 		jq '[.events[] | select(.kind == "figures")] | length')" = 1 ] ||
 		fail "not one event of figures that cannot be"
+	[ "$(http "${admin[master]}/api/nodes" |
+		jq '[.nodes[] | select(.impossible_figures) | .name == "hostile"] | length >= 1 and all')" = true ] ||
+		fail "not shown of the node: $(http "${admin[master]}/api/nodes")"
 	stranger=newcomer during= after= until=
 }
 

@@ -362,6 +362,8 @@ state "away: $(jq -r '.nodes[1].name' "$tmp/nodes.json"). Start it." \
 	'.capacity = 1000 | .used = 990 | .evictable = 0' '.nodes[1].alive = false'
 state 'The pool has no nodes. Start kvpoold --master' . '.nodes = []'
 state 'The pool has no store.' '.capacity = 0' .
+state 'figures of a store that cannot be: they are bounded here.' . \
+	'.nodes[1].impossible_figures = true'
 state "certificate expires in 1 day." '.links = { protected: "tls", expires_days: 1 }' .
 state 'This master is a standby. Open the page of the one that leads: nodes reach it at m2:7070.' \
 	'del(.repair) | .election = { leader: "m2:7070" }' .
