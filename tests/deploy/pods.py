@@ -33,6 +33,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
 EXTRA = 160 << 20
+IMAGE_USER = 10001  # of tools/deploy/image; others' images are taken to be root's
 DEFAULT_CAPABILITIES = (
     "chown", "dac_override", "fowner", "fsetid", "kill", "setgid", "setuid",
     "setpcap", "net_bind_service", "net_raw", "sys_chroot", "mknod",
@@ -267,9 +268,11 @@ class RunningContainer:
     def _as(self) -> list[str]:
         """setpriv(1) with user and capabilities."""
         c = self._context()
-        if self.privileged:
+        image = self.spec.get("image", "").rpartition("/")[2].partition(":")[0]
+        default = IMAGE_USER if image == "kvpool" else 0
+        user, group = c.get("runAsUser", default), c.get("runAsGroup", default)
+        if self.privileged and user == 0:
             return []
-        user, group = c.get("runAsUser", 0), c.get("runAsGroup", 0)
         caps = c.get("capabilities", {})
         kept = () if "ALL" in caps.get("drop", []) else DEFAULT_CAPABILITIES
         kept += tuple(a.lower() for a in caps.get("add", []))

@@ -41,8 +41,9 @@ cat >"$tmp/traces" <<-'END'
 			if timeout 60 engine_traces --d "$2" --b "$4" --mode "$3" --only $t >"$1/trace.$t" 2>&1; then
 				whole=$((whole + 1))
 			else
+				status=$?
 				cut=$((cut + 1))
-				[ $? != 124 ] || echo "not ok $t: it hangs" >>"$1/trace.$t"
+				[ $status != 124 ] || echo "not ok $t: it hangs" >>"$1/trace.$t"
 				cat "$1/trace.$t" >>"$1/traces.cut"
 			fi
 		done
