@@ -37,6 +37,11 @@ def sets() -> dict[str, list[Object]]:
     found["rbg"] = load(RBG) + load(RBG_POLICY)
     for path in ENGINES:
         found[f"engine {path.parent.name}"] = load(path)
+    found["kserve service"] = load(TOP / "engines" / "kserve" / "service.yaml")
+    (values,) = load(TOP / "engines" / "vllm-production-stack" / "values.yaml")
+    found["stack values"] = [
+        {"apiVersion": "values", "kind": "vllm-production-stack", **values}
+    ]
     return found
 
 
@@ -71,7 +76,7 @@ def compare_kustomize(name: str, objects: list[Object]) -> list[str]:
 
 
 def engines_fit() -> list[str]:
-    """What has no schema here: names and directories that must be the same."""
+    """Names and directories that must be the same."""
     bad = []
     (service,) = load(TOP / "engines" / "kserve" / "service.yaml")
     _, claim = load(TOP / "engines" / "kserve" / "volume.yaml")

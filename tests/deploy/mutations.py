@@ -235,4 +235,17 @@ MUTATIONS = [
         "a misspelt field of a monitor", MONITORING,
         lambda o: _rename(_kind(o, "PodMonitor")["spec"], "podMetricsEndpoints",
             "podMetricEndpoints"), "podMetricEndpoints"),
+    Mutation(
+        "a misspelt field of a certificate", "overlay tls",
+        lambda o: _rename(next(c for c in o if c["kind"] == "Certificate"
+            and "renewBefore" in c["spec"])["spec"], "renewBefore", "renewBefor"),
+        "renewBefor"),
+    Mutation(
+        "a misspelt field of KServe", "kserve service",
+        lambda o: _rename(o[0]["spec"]["kvCacheOffloading"], "evictionPolicy",
+            "evictionPolcy"), "evictionPolcy"),
+    Mutation(
+        "a misspelt value of the chart", "stack values",
+        lambda o: _rename(o[0]["servingEngineSpec"]["modelSpec"][0], "replicaCount",
+            "replicaCuont"), "replicaCuont"),
 ]  # fmt: skip

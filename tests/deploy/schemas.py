@@ -86,6 +86,10 @@ def _monitor(endpoints: str) -> Any:
         selector=_object(["matchLabels"], matchLabels=_LABELS),
         **{endpoints: {"type": "array", "items": endpoint, "minItems": 1}},
     )
+    return _kind_of(spec)
+
+
+def _kind_of(spec: Any) -> Any:
     return _object(
         ["apiVersion", "kind", "metadata", "spec"],
         apiVersion=_TEXT,
@@ -95,6 +99,101 @@ def _monitor(endpoints: str) -> Any:
     )
 
 
+_DURATION = {"type": "string", "pattern": "^[0-9]+(h|m|s)$"}
+_COUNT = {"type": "integer", "minimum": 1}
+
+
+def _issuer() -> Any:
+    """What overlays/tls uses of Issuer, as in cert-manager's API v1."""
+    ca = _object(["secretName"], secretName=_TEXT)
+    return _kind_of(
+        {**_object([], selfSigned=_object([]), ca=ca), "minProperties": 1}
+    )
+
+
+def _certificate() -> Any:
+    key = _object(
+        ["algorithm", "size"],
+        algorithm={"enum": ["RSA", "ECDSA", "Ed25519"]},
+        size=_COUNT,
+        rotationPolicy={"enum": ["Never", "Always"]},
+    )
+    return _kind_of(
+        _object(
+            ["secretName", "issuerRef"],
+            isCA={"type": "boolean"},
+            commonName=_TEXT,
+            secretName=_TEXT,
+            duration=_DURATION,
+            renewBefore=_DURATION,
+            privateKey=key,
+            usages=_TEXTS,
+            uris=_TEXTS,
+            dnsNames=_TEXTS,
+            issuerRef=_object(["name"], name=_TEXT, kind={"enum": ["Issuer"]}),
+        )
+    )
+
+
+def _llm_service() -> Any:
+    """What engines/kserve uses of LLMInferenceService (serving.kserve.io/v1alpha2)."""
+    ref = _object(["name"], name=_TEXT, path=_TEXT)
+    tier = _object(["fileSystem"], fileSystem=_object(["pvc"], pvc=_object(["ref"], ref=ref)))
+    offloading = _object(
+        [],
+        cpu=_TEXT,
+        evictionPolicy={"enum": ["lru", "arc"]},
+        secondary={"type": "array", "items": tier, "minItems": 1},
+    )
+    return _kind_of(
+        _object(
+            ["model"],
+            model=_object(["uri"], uri=_TEXT, name=_TEXT),
+            replicas=_COUNT,
+            kvCacheOffloading=offloading,
+        )
+    )
+
+
+def _stack_values() -> Any:
+    """What engines/vllm-production-stack sets of that chart's values."""
+    host = _object(["path"], path=_TEXT, type={"enum": ["Directory"]})
+    mount = _object(
+        ["name", "mountPath"], name=_TEXT, mountPath=_TEXT, mountPropagation=_TEXT
+    )
+    model = _object(
+        ["name", "repository", "tag", "modelURL", "replicaCount"],
+        name=_TEXT,
+        repository=_TEXT,
+        tag=_TEXT,
+        modelURL=_TEXT,
+        replicaCount=_COUNT,
+        requestCPU=_COUNT,
+        requestMemory=_TEXT,
+        requestGPU=_COUNT,
+        extraVolumes={
+            "type": "array",
+            "items": _object(["name", "hostPath"], name=_TEXT, hostPath=host),
+        },
+        extraVolumeMounts={"type": "array", "items": mount},
+        env={
+            "type": "array",
+            "items": _object(["name", "value"], name=_TEXT, value=_TEXT),
+        },
+        vllmConfig=_object(["extraArgs"], extraArgs=_TEXTS),
+    )
+    return _object(
+        ["apiVersion", "kind", "servingEngineSpec"],
+        apiVersion=_TEXT,
+        kind=_TEXT,
+        servingEngineSpec=_object(["modelSpec"], modelSpec={"type": "array", "items": model}),
+    )
+
+
+# Groups that kubernetes-validate does not know.
+OTHERS = ("x-k8s.io", "cert-manager.io", "coreos.com", "kserve.io")
+
+
 class Schemas:
     def __init__(self) -> None:
         kube = _read("kubernetes.json.gz")
@@ -102,16 +201,16 @@ class Schemas:
             "workloads.x-k8s.io/v1alpha2/RoleBasedGroup": _rbg(),
             "monitoring.coreos.com/v1/ServiceMonitor": _monitor("endpoints"),
             "monitoring.coreos.com/v1/PodMonitor": _monitor("podMetricsEndpoints"),
+            "cert-manager.io/v1/Issuer": _issuer(),
+            "cert-manager.io/v1/Certificate": _certificate(),
+            "serving.kserve.io/v1alpha2/LLMInferenceService": _llm_service(),
+            "values/vllm-production-stack": _stack_values(),
         }
         for kind, name in kube["kinds"].items():
             self._known[kind] = {"$ref": f"#/$defs/{name}", "$defs": kube["$defs"]}
-        # Custom resources whose definitions are not here.
-        self.unknown = {"cert-manager.io/v1/Issuer", "cert-manager.io/v1/Certificate"}
 
     def errors(self, o: Object) -> list[str]:
         kind = f"{o.get('apiVersion')}/{o.get('kind')}"
-        if kind in self.unknown:
-            return []
         if kind not in self._known:
             return [f"{kind}: no schema for this kind"]
         validator = jsonschema.Draft7Validator(self._known[kind])
@@ -131,7 +230,7 @@ def validate_elsewhere(objects: list[Object]) -> list[str] | None:
     found = []
     for o in objects:
         group = o["apiVersion"].split("/")[0]
-        if group.endswith(("x-k8s.io", "cert-manager.io", "coreos.com")):
+        if group == "values" or group.endswith(OTHERS):
             continue
         try:
             kubernetes_validate.validate(o, "1.34", strict=True)
