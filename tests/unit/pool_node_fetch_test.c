@@ -232,6 +232,7 @@ static void a_socket_that_is_not_a_peers_is_not_dialled(void **state)
 	assert_bytes(f, 1, o, 100000, 1);
 	assert_int_equal(0, find(f, 0, "k")->obj->lent);
 	assert_count(100000, f, 1, fetch_bytes);
+	node_object_unref(node(f, 1), o);
 }
 
 static void a_borrowed_object_is_asked_back_for_room(void **state)
