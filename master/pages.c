@@ -98,7 +98,8 @@ static json_t *node_json(const struct master_member *mb)
 
 	to_hex(mb->id, POOL_ID_SIZE, id);
 	return json_pack(
-		"{si ss so so so so so so sb sb sb sb so so so so si si so ss sb}",
+		"{si ss so so so so so so sb sb sb sb so so so so si si so ss "
+		"sb}",
 		"index", (int)mb->index, "id", id, "name", text0(mb->name),
 		"advertise", text0(mb->advertise), "unix_path",
 		text0(mb->unix_path), "host_id", text0(mb->host_id),
