@@ -26,17 +26,25 @@ static int close_failed(int fd)
 	return err;
 }
 
-int pool_unix_connect(const char *path, int type, unsigned int timeout_s)
+/* A socket, and the address of path for it. The socket or -errno. */
+static int open_for(const char *path, int type, struct sockaddr_un *ret)
 {
-	const struct timeval tv = { .tv_sec = timeout_s };
-	struct sockaddr_un un;
-	int fd, err = pool_unix_address(path, &un);
+	int fd, err = pool_unix_address(path, ret);
 
 	if (err)
 		return err;
 	fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+int pool_unix_connect(const char *path, int type, unsigned int timeout_s)
+{
+	const struct timeval tv = { .tv_sec = timeout_s };
+	struct sockaddr_un un;
+	int fd = open_for(path, type, &un);
+
 	if (fd < 0)
-		return -errno;
+		return fd;
 	/* connect(2) waits for as long as it may take to send. */
 	if ((timeout_s &&
 	     (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) ||
@@ -49,13 +57,10 @@ int pool_unix_connect(const char *path, int type, unsigned int timeout_s)
 int pool_unix_listen(const char *path, int type, int backlog)
 {
 	struct sockaddr_un un;
-	int fd, err = pool_unix_address(path, &un);
+	int fd = open_for(path, type, &un);
 
-	if (err)
-		return err;
-	fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	/* Before bind, which gives the file this mode (less the umask): other
 	 * users can never connect. */
 	if (fchmod(fd, 0600) || bind(fd, (struct sockaddr *)&un, sizeof(un)) ||
