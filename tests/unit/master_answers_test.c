@@ -139,9 +139,7 @@ static void the_next_master_counts_on_when_the_state_was_rewritten(
 	do_ops(&node[0], "k", 3, 0, false);
 	fake_hang_up(&node[0]);
 	join_all(&node[0]);
-	master_compaction_start(master);
-	run_until(&loop, !master->compaction.walking &&
-				 !master->compaction.syncing);
+	rewrite_state();
 	fake_hang_up(&node[0]);
 	stop_master();
 	start_master();

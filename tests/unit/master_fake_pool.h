@@ -8,6 +8,8 @@
 
 #include "master_fake_node.h"
 
+#include "master/impl.h"
+
 #ifndef NODE_BYTES
 #define NODE_BYTES(i) (1ull << 30)
 #endif
@@ -86,6 +88,14 @@ static int teardown(void **state)
 	uv_run(&loop, UV_RUN_DEFAULT);
 	assert_int_equal(0, uv_loop_close(&loop));
 	return 0;
+}
+
+/* Rewrites the state file, to its end. */
+static inline void rewrite_state(void)
+{
+	master_compaction_start(master);
+	run_until(&loop, !master->compaction.walking &&
+				 !master->compaction.syncing);
 }
 
 /* The body of main(). */

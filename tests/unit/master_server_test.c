@@ -976,13 +976,6 @@ static void what_was_replaced_after_a_deletion_may_come_back(void **state)
 	run_until(&loop, fake_knows(&node[1], "k", gen));
 }
 
-static void rewrite_state(void)
-{
-	master_compaction_start(master);
-	run_until(&loop, !master->compaction.walking &&
-				 !master->compaction.syncing);
-}
-
 /* Published, deleted and published again, with or without a rewrite of the
  * state in between. The deleted version does not come back when the newer one
  * is lost with its holder. */
