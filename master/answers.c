@@ -26,9 +26,11 @@
 #include "master/impl.h"
 #include "pool/base/clock.h"
 
+/* OPS, or a part of at most POOL_OPS_QUANTUM changes of them. */
 struct deferred {
 	struct pool_list link; /* session.deferred */
 	uint64_t req;
+	bool more; /* the next one is of the same message */
 	size_t len;
 	uint8_t payload[];
 };
@@ -242,19 +244,54 @@ void master_quantum_spend(struct master *m, struct master_member *mb,
 
 /* ---- deferred OPS ---- */
 
+static bool defer_part(struct master_session *s, uint64_t req,
+		       const Kvpool__Ops *part, bool more)
+{
+	size_t len = kvpool__ops__get_packed_size(part);
+	struct deferred *l = malloc(sizeof(*l) + len);
+
+	if (!l)
+		return false;
+	l->req = req;
+	l->more = more;
+	l->len = len;
+	kvpool__ops__pack(part, l->payload);
+	pool_list_add_tail(&s->deferred, &l->link);
+	s->deferred_bytes += len;
+	s->ndeferred_ops += part->n_ops;
+	return true;
+}
+
+static bool defer_parts(struct master_session *s, uint64_t req,
+			const Kvpool__Ops *msg)
+{
+	Kvpool__Ops part = *msg;
+	size_t left = msg->n_ops;
+	bool more;
+
+	if (s->ndeferred >= MASTER_DEFERRED_MAX)
+		return false;
+	do {
+		more = left > POOL_OPS_QUANTUM;
+		part.n_ops = more ? POOL_OPS_QUANTUM : left;
+		if (!defer_part(s, req, &part, more))
+			return false;
+		left -= part.n_ops;
+		part.ops += part.n_ops;
+	} while (more);
+	s->ndeferred++;
+	return true;
+}
+
 bool master_ops_defer(struct master_session *s, uint64_t req,
 		      const Kvpool__Ops *msg, bool conditional)
 {
-	struct deferred *l;
-	size_t len;
+	bool whole = msg->n_ops <= POOL_OPS_QUANTUM;
 
 	if (!s->ndeferred && !conditional &&
-	    (!s->m->ready || within_quantum(s)))
+	    (!s->m->ready || (whole && within_quantum(s))))
 		return false;
-	len = kvpool__ops__get_packed_size(msg);
-	l = s->ndeferred < MASTER_DEFERRED_MAX ? malloc(sizeof(*l) + len) :
-						 NULL;
-	if (!l) {
+	if (!defer_parts(s, req, msg)) {
 		master_count(s->m, MC_OPS_DEFERRED_REFUSED);
 		master_session_fail(s, -ENOBUFS,
 				    "too many OPS wait for inventories, or "
@@ -262,13 +299,6 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 		return true;
 	}
 	master_count(s->m, s->m->ready ? MC_OPS_TURNS : MC_OPS_DEFERRED);
-	l->req = req;
-	l->len = len;
-	kvpool__ops__pack(msg, l->payload);
-	pool_list_add_tail(&s->deferred, &l->link);
-	s->ndeferred++;
-	s->deferred_bytes += len;
-	s->ndeferred_ops += msg->n_ops;
 	master_kick(s->m); /* master_ops_quanta waits for the quantum's end */
 	return true;
 }
@@ -281,7 +311,7 @@ static void run_deferred(struct master_session *s, const struct deferred *l)
 		return master_session_fail(s, -ENOMEM,
 					   "not enough memory for changes");
 	s->ndeferred_ops -= msg->n_ops;
-	master_ops_run(s, l->req, msg);
+	master_ops_run(s, l->req, msg, l->more);
 	kvpool__ops__free_unpacked(msg, NULL);
 }
 
@@ -291,7 +321,7 @@ static void run_first(struct master_session *s)
 					     link);
 
 	pool_list_del(&l->link);
-	s->ndeferred--;
+	s->ndeferred -= !l->more;
 	s->deferred_bytes -= l->len;
 	run_deferred(s, l);
 	free(l);

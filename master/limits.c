@@ -93,9 +93,10 @@ static uint64_t bytes_of(const struct master_session *s)
 	size_t issued = s->issued.ring ?
 				MASTER_ISSUED_MAX * sizeof(*s->issued.ring) :
 				0;
+	size_t results = s->results ? POOL_BATCH_MAX * sizeof(*s->results) : 0;
 
 	return pool_conn_memory(s->conn) + s->held_bytes + s->deferred_bytes +
-	       s->drops_bytes + issued;
+	       s->drops_bytes + issued + results;
 }
 
 uint64_t master_limits_bytes(const struct master *m)

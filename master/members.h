@@ -81,8 +81,9 @@ struct master_answers {
  * fsync of any node waits until all mounts have acked the changes before it.
  * After POOL_OPS_QUANTUM changes a member must therefore wait: until all mounts
  * have acked these, and then for as long again, which is time for the changes
- * of others. A message is executed as a whole; if it exceeds the quantum, the
- * wait grows in proportion. A mount may not ack, so the wait is bounded:
+ * of others. A larger message is executed in parts of POOL_OPS_QUANTUM changes,
+ * each as a whole: where it exceeds what is left of the quantum, the wait grows
+ * in proportion. A mount may not ack, so the wait is bounded:
  * MASTER_OPS_QUANTUM_MS per POOL_OPS_QUANTUM changes, counted from the start of
  * the quantum.
  */

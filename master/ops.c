@@ -946,24 +946,56 @@ void master_on_ops(struct master_session *s, uint64_t req,
 			s, -EPROTO, "OPS out of sequence");
 	}
 	if (!master_ops_defer(s, req, msg, has_condition(s->m, msg)))
-		master_ops_run(s, req, msg);
+		master_ops_run(s, req, msg, false);
+}
+
+/* Where the results of the next changes go. While parts of a message are run,
+ * its results are the session's. NULL: no memory. */
+static Kvpool__OpResult *results_of(struct master_session *s, bool more)
+{
+	if (more && !s->results)
+		s->results = malloc(POOL_BATCH_MAX * sizeof(*s->results));
+	if (more || s->results)
+		return s->results;
+	return s->m->buffers->results;
+}
+
+/* Sends the results of a message, n of which are in `results`. */
+static void send_results(struct master_session *s, uint64_t req,
+			 Kvpool__OpResult *results, size_t n, uint64_t mark)
+{
+	Kvpool__OpsDone done = KVPOOL__OPS_DONE__INIT;
+	size_t i;
+
+	done.results = s->m->buffers->result_list;
+	done.n_results = n;
+	for (i = 0; i < n; i++)
+		done.results[i] = &results[i];
+	/* FEED goes out in a later turn, and not while parts are run (pump.c),
+	 * so this precedes any FEED with these changes. */
+	master_session_send_after(s, POOL_MSG_OPS_DONE, req, &done.base, mark);
+	s->nresults = 0;
+	free(s->results);
+	s->results = NULL;
 }
 
 void master_ops_run(struct master_session *s, uint64_t req,
-		    const Kvpool__Ops *msg)
+		    const Kvpool__Ops *msg, bool more)
 {
 	struct master_member *mb = s->member;
-	Kvpool__OpsDone done = KVPOOL__OPS_DONE__INIT;
 	struct master *m = s->m;
-	struct master_buffers *b = m->buffers;
 	struct op op = { .s = s, .m = m, .wall_ns = pool_wall_ns() };
+	Kvpool__OpResult *results = results_of(s, more);
 	uint64_t changes = master_keep_changes(m), seq = m->map.feed.seq;
-	bool memory = true, puts = true;
+	bool memory = true, puts = !s->nresults;
 	size_t i;
 
+	if (!results)
+		return master_session_fail(s, -ENOMEM,
+					   "not enough memory for results");
 	/* run may end the session: a DROP to the sender cannot be sent. */
 	for (i = 0; i < msg->n_ops && memory && !s->ended; i++) {
-		op.result = &b->results[i];
+		op.result = &results[s->nresults + i];
 		kvpool__op_result__init(op.result);
 		op.result->status = msg->ops[i]->meta ? run(&op, msg->ops[i]) :
 							-EINVAL;
@@ -972,7 +1004,6 @@ void master_ops_run(struct master_session *s, uint64_t req,
 		puts &= !op.result->status &&
 			msg->ops[i]->kind == KVPOOL__OP__KIND__PUBLISH;
 		memory = op.result->status != -ENOMEM;
-		b->result_list[i] = op.result;
 		if (memory)
 			master_answers_add(m, mb, op.result);
 	}
@@ -982,15 +1013,14 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	 * changes: its record follows those of the changes. */
 	if (master_keep_changes(m) != changes && mb->answers.run)
 		master_keep_member(m, mb);
-	done.results = b->result_list;
-	done.n_results = memory ? i : i - 1;
-	/* FEED goes out in a later turn, so this precedes any FEED with these
-	 * changes. Publications that appended no records have nothing to wait
-	 * for (held.c): they are in inventories, and not in the state. */
-	master_session_send_after(s, POOL_MSG_OPS_DONE, req, &done.base,
-				  puts && master_keep_changes(m) == changes ?
-					  0 :
-					  master_keep_mark(m));
+	s->nresults += memory ? i : i - 1;
+	/* Publications that appended no records have nothing to wait for
+	 * (held.c): they are in inventories, and not in the state. */
+	if (!more || !memory)
+		send_results(s, req, results, s->nresults,
+			     puts && master_keep_changes(m) == changes ?
+				     0 :
+				     master_keep_mark(m));
 	if (!memory)
 		master_session_fail(s, -ENOMEM,
 				    "not enough memory for a change");

@@ -60,8 +60,9 @@ static bool due(const struct master_session *s)
 	const struct master_feed *feed = &s->m->map.feed;
 	const struct master_item *i;
 
+	/* (The results of its changes precede FEEDs with these.) */
 	if (!s->subscribed || s->ended || master_session_has_held(s) ||
-	    !master_sub_open_window(&s->sub))
+	    s->nresults || !master_sub_open_window(&s->sub))
 		return false;
 	if (s->nodes_sent != s->m->members.changes &&
 	    !master_sub_repeats(feed, &s->sub))

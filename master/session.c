@@ -62,6 +62,7 @@ static void on_close(struct pool_conn *c, int err)
 	m->nsessions--;
 	free(s->drops);
 	free(s->issued.ring);
+	free(s->results);
 	free(s);
 	master_handle_gone(m);
 }

@@ -9,7 +9,7 @@
  *   pump.c       subscribed, sub, feed_user, nodes_sent, waits, nwaits
  *   stats.c      lag
  *   answers.c    deferred, ndeferred, deferred_bytes, ndeferred_ops
- *   ops.c        issued (through functions of answers.c)
+ *   ops.c        results, nresults; issued (through functions of answers.c)
  *   repair.c     nheld
  *   inventory.c  nrefused, nunjudged
  *
@@ -102,9 +102,12 @@ struct master_session {
 	/* OPS whose conditions can be checked only once the master is ready, or
 	 * that wait for the member's quantum, and all OPS after them */
 	struct pool_list deferred;
-	unsigned int ndeferred;
+	unsigned int ndeferred; /* messages */
 	size_t deferred_bytes;
 	uint64_t ndeferred_ops; /* changes in these OPS */
+	/* owns; of a message whose parts are being run. NULL: none */
+	Kvpool__OpResult *results;
+	size_t nresults; /* changes of the message that were executed */
 	/* generations issued to this session's conditional changes */
 	struct master_issued issued;
 };
@@ -210,9 +213,10 @@ void master_answers_load(struct master_member *mb,
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
 			    uint64_t ticket, uint64_t than);
 /* Takes a copy of msg to run later, if it is conditional and the master is not
- * ready, if the member's quantum is used up, or if it follows a deferred
- * message. True: the caller must not run it (it was deferred, or refused and
- * the session ended). */
+ * ready, if the member's quantum is used up or too small, or if it follows a
+ * deferred message. A message of more than POOL_OPS_QUANTUM changes is then run
+ * in parts, so that others' changes come in between. True: the caller must not
+ * run it (it was deferred, or refused and the session ended). */
 bool master_ops_defer(struct master_session *s, uint64_t req,
 		      const Kvpool__Ops *msg, bool conditional);
 /* The master is ready: run all deferred OPS. */
@@ -260,9 +264,10 @@ int master_limits_names(struct master *m, uint32_t uid, uint64_t dirs,
 
 void master_on_ops(struct master_session *s, uint64_t req,
 		   const Kvpool__Ops *msg);
-/* Executes the changes and sends OPS_DONE. */
+/* Executes the changes and sends OPS_DONE; with `more`, after the message's
+ * last part only. */
 void master_ops_run(struct master_session *s, uint64_t req,
-		    const Kvpool__Ops *msg);
+		    const Kvpool__Ops *msg, bool more);
 void master_on_inventory(struct master_session *s,
 			 const Kvpool__Inventory *msg);
 /* The master is ready: ends the sessions whose inventory had objects that could

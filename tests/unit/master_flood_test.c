@@ -117,10 +117,10 @@ static void a_message_that_takes_long_to_come_is_a_sign_of_life(void **state)
 
 /* ---- quanta ---- */
 
-#define FLOOD 8 /* messages */
+#define FLOOD 8 /* messages of POOL_BATCH_MAX changes */
+#define PARTS (POOL_BATCH_MAX / POOL_OPS_QUANTUM) /* of each */
 #define MS 1000000ull
-#define LONGEST_NS \
-	(MASTER_OPS_QUANTUM_MS * MS * POOL_BATCH_MAX / POOL_OPS_QUANTUM)
+#define LONGEST_NS (MASTER_OPS_QUANTUM_MS * MS)
 
 static uint64_t clock_ns;
 
@@ -149,14 +149,14 @@ static void many_turns(void)
 	}
 }
 
-/* Messages of POOL_BATCH_MAX changes that were executed. */
+/* Parts of messages that were executed. */
 static uint64_t flood_done(void)
 {
 	uint64_t n = pool_counter_value(&master->stats.c[MC_PUBLISH]) +
 		     pool_counter_value(&master->stats.c[MC_UNLINK]);
 
-	assert_int_equal(0, n % POOL_BATCH_MAX);
-	return n / POOL_BATCH_MAX;
+	assert_int_equal(0, n % POOL_OPS_QUANTUM);
+	return n / POOL_OPS_QUANTUM;
 }
 
 /* Publishes files, or unlinks them. */
@@ -208,15 +208,15 @@ static void flood(void)
 				 flood_done() >= FLOOD);
 }
 
-/* Node 1 acks all changes made so far. */
+/* Node 1 acks all changes made so far, and none of those that follow. */
 static void ack_feed(void)
 {
 	uint64_t seq = master->map.feed.seq;
 
-	while (master_feed_has(&master->map.feed) < seq) {
-		fake_ack(&node[1]);
-		uv_run(&loop, UV_RUN_ONCE);
-	}
+	run_until(&loop, node[1].upto >= seq);
+	assert_int_equal(seq, node[1].upto);
+	fake_ack(&node[1]);
+	run_until(&loop, master_feed_has(&master->map.feed) >= seq);
 }
 
 static void changes_of_others_pass_a_flood(void **state)
@@ -225,7 +225,7 @@ static void changes_of_others_pass_a_flood(void **state)
 
 	(void)state;
 	flood();
-	for (quantum = 1; quantum < FLOOD; quantum++) {
+	for (quantum = 1; quantum < FLOOD * PARTS; quantum++) {
 		many_turns();
 		assert_int_equal(quantum, flood_done());
 		assert_int_equal(0, fake_do(&node[2], KVPOOL__OP__KIND__MKDIR,
@@ -234,12 +234,11 @@ static void changes_of_others_pass_a_flood(void **state)
 		ack_feed();
 		run_until(&loop, flood_done() != quantum);
 	}
-	assert_int_equal(FLOOD, flood_done());
+	assert_int_equal(FLOOD * PARTS, flood_done());
 	assert_false(node[0].closed);
 }
 
-/* After its quantum, the node waits for as long as the acks took, for each
- * POOL_OPS_QUANTUM changes. */
+/* After its quantum, the node waits for as long as the acks took. */
 static void a_flood_leaves_time_to_others(void **state)
 {
 	(void)state;
@@ -247,7 +246,7 @@ static void a_flood_leaves_time_to_others(void **state)
 	clock_ns += MS;
 	ack_feed();
 	many_turns();
-	clock_ns += MS * POOL_BATCH_MAX / POOL_OPS_QUANTUM - MS / 2;
+	clock_ns += MS - MS / 2;
 	many_turns();
 	assert_int_equal(1, flood_done());
 	clock_ns += MS / 2;
@@ -263,6 +262,31 @@ static void a_mount_that_does_not_ack_stops_nobodys_changes(void **state)
 	assert_int_equal(1, flood_done());
 	clock_ns += MS;
 	run_until(&loop, flood_done() == 2);
+}
+
+/* The sender is a mount, too: the feed shows it no change before its result. */
+static void a_message_in_parts_is_answered_once(void **state)
+{
+	unsigned int i;
+
+	(void)state;
+	join(&node[0]);
+	fake_inventory(&node[0], NULL, 0, true);
+	run_until(&loop, master_ready(master));
+	fake_subscribe(&node[0], 0, 0);
+	run_until(&loop, node[0].completes != 0);
+	node[0].count_only = true;
+	node[0].ops_done = node[0].feed_before_done = false;
+	send_changes(&node[0], KVPOOL__OP__KIND__PUBLISH);
+	run_until(&loop, node[0].ops_done);
+	assert_int_equal(PARTS, flood_done());
+	assert_false(node[0].feed_before_done);
+	assert_int_equal(POOL_BATCH_MAX, node[0].nresults);
+	for (i = 0; i < POOL_BATCH_MAX; i++) {
+		assert_int_equal(0, node[0].status[i]);
+		assert_true(!i || node[0].gen[i] > node[0].gen[i - 1]);
+	}
+	run_until(&loop, node[0].nfeed_entries >= POOL_BATCH_MAX);
 }
 
 /* More messages than a node may have waiting. */
@@ -288,6 +312,7 @@ int main(void)
 		T(changes_of_others_pass_a_flood),
 		T(a_flood_leaves_time_to_others),
 		T(a_mount_that_does_not_ack_stops_nobodys_changes),
+		T(a_message_in_parts_is_answered_once),
 		T(changes_beyond_the_bound_end_the_session),
 	};
 
