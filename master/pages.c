@@ -8,8 +8,6 @@
 #include "pool/base/clock.h"
 #include "pool/model/pages.h"
 
-#define PAGE_MAX 10000u
-
 static json_t *u64(uint64_t v)
 {
 	return json_integer((json_int_t)v);
@@ -183,10 +181,6 @@ int master_objects_json(struct master *m, const char *prefix,
 			const char *token, unsigned int limit,
 			json_t **ret_json)
 {
-	if (limit < 1)
-		limit = 1;
-	if (limit > PAGE_MAX)
-		limit = PAGE_MAX;
 	return pool_pages_list(&m->map.tree, prefix, token, limit, object_item,
 			       m, ret_json);
 }

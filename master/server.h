@@ -100,8 +100,8 @@ bool master_ready(const struct master *m);
 json_t *master_status_json(struct master *m);
 json_t *master_nodes_json(struct master *m);
 /* One page of the files at or below prefix, as pool_pages_list gives it (a new
- * reference): at most limit (1..10000) of them, from `token` (NULL: the start;
- * else "next" of the page before). 0, -EINVAL (token), -ENOMEM. */
+ * reference), from `token` (NULL: the start; else "next" of the page before).
+ * 0, -EINVAL (token), -ENOMEM. */
 int master_objects_json(struct master *m, const char *prefix,
 			const char *token, unsigned int limit,
 			json_t **ret_json);

@@ -222,13 +222,17 @@ int pool_pages_list(const struct pool_tree *t, const char *prefix,
 		    const char *token, unsigned int limit, pool_pages_fn fn,
 		    void *arg, json_t **ret_json)
 {
-	/* Entries that are skipped cost time, too. */
-	unsigned int steps = 8 * limit + 1000;
 	struct pool_entry *top = pages_top(t, prefix), *e = top, *last = NULL;
 	json_t *list, *next = NULL, *item;
 	size_t paths = 0;
+	unsigned int steps;
 	struct place place;
 
+	if (limit < 1)
+		limit = 1;
+	if (limit > POOL_PAGES_FILES)
+		limit = POOL_PAGES_FILES;
+	steps = 8 * limit + 1000; /* skipped entries cost time, too */
 	if (token && *token) {
 		if (!parse_token(token, &place))
 			return -EINVAL;

@@ -25,9 +25,11 @@
  */
 json_t *pool_pages_text(const char *s, size_t len);
 
-/* Bytes of paths in an answer. It is made in one turn of the loop, and may be
- * held for each connection; whoever may publish chooses the length of paths. */
-#define POOL_PAGES_PATHS ((size_t)1 << 21)
+/* Bounds of an answer: files, and bytes of paths. It is made in one turn of the
+ * loop, and may be held for each connection; whoever may publish chooses the
+ * length of paths. */
+#define POOL_PAGES_FILES 2000u
+#define POOL_PAGES_PATHS ((size_t)1 << 19)
 /* The length of a path (NULL: 0) as JSON prints it: \u0001 of a control byte */
 size_t pool_pages_printed(const char *path);
 
@@ -36,8 +38,8 @@ size_t pool_pages_printed(const char *path);
 typedef int (*pool_pages_fn)(void *arg, struct pool_entry *e,
 			     json_t **ret_json);
 /*
- * One page, {"objects": [...], "next": token or null}: at most limit (>= 1)
- * files. prefix: the path of a directory or of one name (slashes around it are
+ * One page, {"objects": [...], "next": token or null}: at most limit files, 1
+ * to POOL_PAGES_FILES (other limits are taken as the nearest of these). prefix: the path of a directory or of one name (slashes around it are
  * dropped), "" or NULL: all. token: that of the page before, "" or NULL: the
  * first page. The entries walked and the bytes of all paths ("path" of a file)
  * are bounded, too, so a page may have fewer than limit files and still a next

@@ -6,6 +6,7 @@
 #define NNODES 4
 #include "master/impl.h"
 #include "master_fake_pool.h"
+#include "pool/model/pages.h"
 #include "master_tomb.h"
 
 static void dial(struct fake_node *n)
@@ -2644,7 +2645,25 @@ static void a_page_of_long_names_is_bounded(void **state)
 		pages++;
 	} while (token);
 	assert_int_equal(200, found);
-	assert_int_equal(3, pages); /* each of 90 names, 2 MiB as JSON */
+	assert_int_equal(9, pages); /* each of 23 names, 512 KiB as JSON */
+}
+
+static void a_page_of_many_names_is_bounded(void **state)
+{
+	char path[32];
+	json_t *j;
+
+	(void)state;
+	join(&node[0]);
+	for (unsigned int i = 0; i <= POOL_PAGES_FILES; i++) {
+		snprintf(path, sizeof(path), "p/%u", i);
+		fake_publish(&node[0], path);
+	}
+	j = objects("", NULL, 10000);
+	assert_int_equal(POOL_PAGES_FILES,
+			 json_array_size(json_object_get(j, "objects")));
+	assert_true(json_is_string(json_object_get(j, "next")));
+	json_decref(j);
 }
 
 static void a_page_goes_on_behind_a_name_that_has_gone(void **state)
@@ -2761,6 +2780,7 @@ int main(void)
 		T(a_name_that_was_file_and_directory_is_sent_as_both),
 		T(pages_list_every_object_once),
 		T(a_page_of_long_names_is_bounded),
+		T(a_page_of_many_names_is_bounded),
 		T(a_token_that_is_none_is_refused),
 		T(a_page_goes_on_behind_a_name_that_has_gone),
 	};
