@@ -39,11 +39,12 @@ typedef int (*pool_pages_fn)(void *arg, struct pool_entry *e,
 			     json_t **ret_json);
 /*
  * One page, {"objects": [...], "next": token or null}: at most limit files, 1
- * to POOL_PAGES_FILES (other limits are taken as the nearest of these). prefix: the path of a directory or of one name (slashes around it are
- * dropped), "" or NULL: all. token: that of the page before, "" or NULL: the
- * first page. The entries walked and the bytes of all paths ("path" of a file)
- * are bounded, too, so a page may have fewer than limit files and still a next
- * token. 0; -EINVAL: malformed token; -ENOMEM: fn failed, or no memory.
+ * to POOL_PAGES_FILES (another limit is taken as the nearest of these). prefix:
+ * the path of a directory or of one name (slashes around it are dropped), "" or
+ * NULL: all. token: that of the page before, "" or NULL: the first page. The
+ * entries walked and the bytes of all paths ("path" of a file) are bounded,
+ * too, so a page may have fewer than limit files and still a next token. 0;
+ * -EINVAL: malformed token; -ENOMEM: fn failed, or no memory.
  */
 int pool_pages_list(const struct pool_tree *t, const char *prefix,
 		    const char *token, unsigned int limit, pool_pages_fn fn,
