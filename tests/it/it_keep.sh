@@ -73,6 +73,7 @@ done
 
 echo "== a keeper that is killed is replaced"
 kill -KILL "$keeper"
+wait "$keeper" || : # until then its socket may be in use
 keep
 wait_until 10 eval 'grep -q "keeps the mount again" "$(log_of a)"'
 again
