@@ -463,7 +463,11 @@ static const struct daemon_admin_file *find_file(const struct daemon_admin *a,
 						 const char *path)
 {
 	const struct daemon_admin_file *f = a->opts.files;
+	const char *at = a->opts.files_at ? a->opts.files_at : "";
 
+	if (strncmp(path, at, strlen(at)) != 0)
+		return NULL;
+	path += strlen(at);
 	while (f && f->path && strcmp(path, f->path) != 0)
 		f++;
 	return f && f->path ? f : NULL;

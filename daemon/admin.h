@@ -84,6 +84,7 @@ struct daemon_admin_opts {
 	/* Borrows; NULL: none. "/api" shows the list of pages, and so does "/"
 	 * unless it is one of the files. */
 	const struct daemon_admin_file *files;
+	const char *files_at; /* "/pool": before the files' paths; NULL: "" */
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */
 	bool insecure; /* --insecure */

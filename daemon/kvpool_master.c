@@ -196,29 +196,12 @@ static json_t *status_page(void *arg, const struct daemon_admin_query *q,
 			   unsigned int *ret_status, const char **ret_text)
 {
 	struct program *p = arg;
-	struct master *m = acting(p);
-	json_t *json, *figures = m ? master_status_json(m) : json_object();
 
 	(void)q;
 	(void)ret_status;
 	(void)ret_text;
-	/* The program's fields first, then the master's. */
-	json = json_pack("{s:s, s:s, s:i}", "role", "master", "version",
-			 kvpool_version(), "pid", (int)getpid());
-	if (json)
-		json_object_set_new(json, "links",
-				    daemon_links_json(&p->base.tls));
-	if (json)
-		json_object_set_new(json, "privileges",
-				    daemon_privileges_json());
-	if (json && p->ha)
-		json_object_set_new(json, "election", master_ha_json(p->ha));
-	if (!figures || !json || json_object_update(json, figures)) {
-		json_decref(json);
-		json = NULL;
-	}
-	json_decref(figures);
-	return json;
+	return daemon_master_status_page(acting(p), &p->base.tls,
+					 p->ha ? master_ha_json(p->ha) : NULL);
 }
 
 static json_t *standby_page(struct program *p, unsigned int *ret_status,
@@ -240,19 +223,13 @@ static json_t *nodes_page(void *arg, const struct daemon_admin_query *q,
 	return master_nodes_json(acting(p));
 }
 
-static int list_objects(void *arg, const char *prefix, const char *token,
-			unsigned int limit, json_t **ret_json)
-{
-	return master_objects_json(arg, prefix, token, limit, ret_json);
-}
-
 static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 			    unsigned int *ret_status, const char **ret_text)
 {
 	if (!acting(arg))
 		return standby_page(arg, ret_status, ret_text);
-	return daemon_objects_page(q, list_objects, acting(arg), ret_status,
-				   ret_text);
+	return daemon_master_objects_page(acting(arg), q, ret_status,
+					  ret_text);
 }
 
 static json_t *events_page(void *arg, const struct daemon_admin_query *q,

@@ -31,6 +31,7 @@
 #include "daemon/privileges.h"
 #include "daemon/run_dir.h"
 #include "daemon/surge.h"
+#include "daemon/web.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
 #include "pool/kvpool.h"
@@ -515,6 +516,8 @@ static int start_admin(struct node_program *p)
 		.listen = p->conf->admin,
 		.metrics = p->base.metrics,
 		.pages = daemon_node_pages,
+		.files = p->conf->embedded ? daemon_web_files : NULL,
+		.files_at = "/pool",
 		.arg = p,
 		.ready = is_ready,
 		.insecure = p->conf->insecure,

@@ -1,9 +1,49 @@
 #include "daemon/master_pages.h"
 
+#include <unistd.h>
+
+#include "daemon/privileges.h"
+#include "daemon/program.h"
 #include "pool/base/parse.h"
+#include "pool/kvpool.h"
 
 #define EVENTS_LIMIT 1000
 #define EVENTS_LIMIT_MAX 10000
+
+json_t *daemon_master_status_page(struct master *m, const struct daemon_tls *t,
+				  json_t *election)
+{
+	json_t *figures = m ? master_status_json(m) : json_object();
+	json_t *json = json_pack("{s:s, s:s, s:i, s:o, s:o}", "role", "master",
+				 "version", kvpool_version(), "pid",
+				 (int)getpid(), "links", daemon_links_json(t),
+				 "privileges", daemon_privileges_json());
+
+	if (election && json)
+		json_object_set(json, "election", election);
+	json_decref(election);
+	/* The program's fields first, then the master's. */
+	if (!figures || !json || json_object_update(json, figures)) {
+		json_decref(json);
+		json = NULL;
+	}
+	json_decref(figures);
+	return json;
+}
+
+static int list_objects(void *arg, const char *prefix, const char *token,
+			unsigned int limit, json_t **ret_json)
+{
+	return master_objects_json(arg, prefix, token, limit, ret_json);
+}
+
+json_t *daemon_master_objects_page(struct master *m,
+				   const struct daemon_admin_query *q,
+				   unsigned int *ret_status,
+				   const char **ret_text)
+{
+	return daemon_objects_page(q, list_objects, m, ret_status, ret_text);
+}
 
 json_t *daemon_events_page(struct master *m, const struct daemon_admin_query *q,
 			   unsigned int *ret_status, const char **ret_text)

@@ -1,6 +1,6 @@
 /*
  * Pages of a master, which kvpool-master and a node with an embedded master
- * serve: /api/events (master/events.h) and /api/directories (master/server.h).
+ * serve.
  *
  * Thread: loop.
  */
@@ -10,6 +10,7 @@
 #include "daemon/admin.h"
 #include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
+#include "daemon/tls.h"
 #include "master/server.h"
 
 #define DAEMON_EVENTS_PARAMS "since, limit"
@@ -37,6 +38,16 @@
 	  .post = drain_post,                                                 \
 	  .post_params = DAEMON_DRAIN_POST_PARAMS,                            \
 	  .post_insecure = true }
+/* {"role": "master", "version", "pid", "links", "privileges"}, `election` if it
+ * is not NULL (takes it), and the figures of m (NULL: a standby). */
+json_t *daemon_master_status_page(struct master *m, const struct daemon_tls *t,
+				  json_t *election);
+/* /api/objects */
+json_t *daemon_master_objects_page(struct master *m,
+				   const struct daemon_admin_query *q,
+				   unsigned int *ret_status,
+				   const char **ret_text);
+/* /api/events (master/events.h), /api/directories (master/server.h) */
 json_t *daemon_events_page(struct master *m, const struct daemon_admin_query *q,
 			   unsigned int *ret_status, const char **ret_text);
 json_t *daemon_directories_page(struct master *m, unsigned int *ret_status,

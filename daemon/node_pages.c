@@ -106,6 +106,39 @@ static json_t *directories_page(void *arg, const struct daemon_admin_query *q,
 	return daemon_directories_page(p->master, ret_status, ret_text);
 }
 
+static json_t *pool_status_page(void *arg, const struct daemon_admin_query *q,
+				unsigned int *ret_status, const char **ret_text)
+{
+	struct node_program *p = arg;
+
+	(void)q;
+	if (!p->master)
+		return no_master(ret_status, ret_text);
+	return daemon_master_status_page(p->master, &p->base.tls, NULL);
+}
+
+static json_t *pool_nodes_page(void *arg, const struct daemon_admin_query *q,
+			       unsigned int *ret_status, const char **ret_text)
+{
+	struct node_program *p = arg;
+
+	(void)q;
+	if (!p->master)
+		return no_master(ret_status, ret_text);
+	return master_nodes_json(p->master);
+}
+
+static json_t *pool_objects_page(void *arg, const struct daemon_admin_query *q,
+				 unsigned int *ret_status,
+				 const char **ret_text)
+{
+	struct node_program *p = arg;
+
+	if (!p->master)
+		return no_master(ret_status, ret_text);
+	return daemon_master_objects_page(p->master, q, ret_status, ret_text);
+}
+
 static json_t *drain(struct node_program *p, const struct daemon_admin_query *q,
 		     bool post, unsigned int *ret_status, const char **ret_text)
 {
@@ -158,5 +191,18 @@ const struct daemon_admin_page daemon_node_pages[] = {
 	{ .path = "/api/devices", .fn = devices_page },
 	{ .path = "/api/evicted", .fn = evicted_page, .names = true },
 	DAEMON_PAGES_COMMON,
+	/* What the web page of the embedded master asks for (files_at). */
+	{ .path = "/pool/api/status", .fn = pool_status_page },
+	{ .path = "/pool/api/nodes", .fn = pool_nodes_page },
+	{ .path = "/pool/api/objects",
+	  .fn = pool_objects_page,
+	  .params = DAEMON_OBJECTS_PARAMS,
+	  .names = true },
+	{ .path = "/pool/api/directories",
+	  .fn = directories_page,
+	  .names = true },
+	{ .path = "/pool/api/events",
+	  .fn = events_page,
+	  .params = DAEMON_EVENTS_PARAMS },
 	{ .path = NULL },
 };

@@ -1,6 +1,7 @@
 /*
- * The web page of the master's admin address: daemon/web/, as bytes of this
- * program. It asks pages below /api of the same address, and changes nothing.
+ * The web page of a pool: daemon/web/, as bytes of this program. It asks pages
+ * below api/ beside it, and changes nothing. kvpool-master serves it at /, a
+ * node with an embedded master at /pool/.
  *
  * Thread: any.
  */

@@ -110,10 +110,11 @@ static void print_next(const char *dir)
 	printf("The pool is up at %s. Next:\n"
 	       "  state    kvpool status%s%s\n"
 	       "  objects  kvpool ls %s\n"
+	       "  page     http://%s/pool/\n"
 	       "  stop     kvpool down --mount %s\n"
 	       "Point your engine's disk offload at %s (kvpool(7)).\n",
-	       dir, usual ? "" : " --admin ", usual ? "" : address, dir, dir,
-	       dir);
+	       dir, usual ? "" : " --admin ", usual ? "" : address, dir,
+	       address, dir, dir);
 }
 
 int cmd_up(int argc, char **argv)

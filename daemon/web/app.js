@@ -348,7 +348,7 @@ function show_pool(status) {
 		}
 		set(dl.children[i].lastChild, text);
 	});
-	set(by_id("footer"), `kvpool-master ${visible(status.version)} at ${location.host}, ` +
+	set(by_id("footer"), `Master of version ${visible(status.version)} at ${location.host}, ` +
 		`asked at ${new Date().toLocaleTimeString("en-GB")}`);
 }
 
@@ -547,6 +547,8 @@ async function ask(url) {
 		"status " + answer.status));
 }
 
+/* The page of a node with an embedded master (daemon/web.h). */
+const embedded = location.pathname !== "/";
 let wait_ms = POLL_MS, timer = 0, asking = false, heard = null;
 
 function standby(election) {
@@ -584,8 +586,9 @@ async function poll() {
 		wait_ms = Math.min(2 * wait_ms, POLL_MAX_MS);
 		document.body.classList.add("stale");
 		samples.length = 0;
-		say([["bad", `No master at ${location.host}: ${error.message}. Start ` +
-			"kvpool-master there, or open another master's page." +
+		say([["bad", `No master at ${location.host}: ${error.message}. ` +
+			(embedded ? "Start the pool there again (kvpool up)." :
+				"Start kvpool-master there, or open another master's page.") +
 			(heard ? ` The figures are those of ${heard.toLocaleTimeString("en-GB")}.` :
 				 "")]]);
 	}

@@ -105,6 +105,20 @@ for i in 1 2 3 4; do cmp "$tmp/content" "$mnt/d/k$i"; done
 	fail "df: $(df -B1M "$mnt")"
 [ "$(ls "$mnt/d" | wc -l)" = 4 ] || fail "ls"
 
+echo "== the web page of the pool, which asks the embedded master"
+[[ $(http "${admin[up]}/pool/") == *"<script src=\"app.js\""* ]] || fail "no page"
+http "${admin[up]}/pool/app.js" | cmp - "$(dirname "$0")/../../daemon/web/app.js"
+http "${admin[up]}/pool/api/status" | jq -e '.role == "master" and .ready and .keys == 4' \
+	>/dev/null || fail "$(http "${admin[up]}/pool/api/status")"
+http "${admin[up]}/pool/api/objects?prefix=d" |
+	jq -e '(.objects | length == 4) and (.objects[0] | .replicas_wanted == 1)' >/dev/null ||
+	fail "$(http "${admin[up]}/pool/api/objects?prefix=d")"
+for p in nodes directories events; do
+	cmp <(http "${admin[up]}/api/$p") <(http "${admin[up]}/pool/api/$p")
+done
+[ "$(curl -s -o /dev/null -w '%{http_code}' "http://${admin[up]}/app.js")" = 404 ] ||
+	fail "the page is at / as well"
+
 echo "== /.kvpool"
 jq -e --arg m "$mnt" '.mount == $m and .store.size == 67108864 and
 	.embedded_master.ready' "$mnt/.kvpool/status" >/dev/null ||

@@ -539,4 +539,22 @@ browse "http://$page/" open "$(says Full)" 'until=samples.length >= 2' "run=kill
 	$(pictures none) quiet
 wait "${pid[master]}" 2>/dev/null || :
 unset "pid[master]"
+
+echo "== the page of kvpool up, as it is printed"
+mkdir "$tmp/up"
+up=(--mount "$tmp/up" --name "page.$$" --store-size 64M --store-dir "$tmp/up.store"
+	--log-file "$tmp/up.log" --state-file "$tmp/up.state" --keeper=no)
+for option in master listen admin; do
+	free_port
+	up+=(--$option "127.0.0.1:$port")
+done
+kvpool up "${up[@]}" >"$tmp/up.out" || fail "$(cat "$tmp/up.out")"
+also_kill+=("$(jq .pid "$tmp/up/.kvpool/status")")
+url=$(awk '$1 == "page" { print $2 }' "$tmp/up.out")
+echo x >"$tmp/up/file"
+sync "$tmp/up/file"
+browse "$url#file" open "$(says 'Healthy: 1 node')" \
+	'until=document.querySelectorAll("#objects tbody tr").length === 1' \
+	'until=document.querySelectorAll("#events tbody tr").length > 0' \
+	"run=kvpool down --mount $tmp/up" "$(says 'Start the pool there again (kvpool up).')" quiet
 pass
