@@ -15,17 +15,18 @@
  *
  * While no daemon serves, the kernel queues requests: files open in passthrough
  * can be read and written all the time, all else waits. The keeper starts the
- * next daemon at once, but at most one every SPAWN_MS. If no daemon serves
- * WAIT_MS after the death of the last one that did, the keeper aborts the
- * connection (waiting requests fail with ECONNABORTED, later ones with
- * ENOTCONN), as the guard does (fs/guard.h), and exits with 1. It also does
- * that if the mount is removed while no daemon serves.
+ * next daemon at once, but at most one every SPAWN_MS. If, WAIT_MS after the
+ * last serving daemon died, none serves yet, the keeper aborts the connection
+ * (waiting requests fail with ECONNABORTED, later ones with ENOTCONN), as the
+ * guard does (fs/guard.h), and exits with 1. It also does that if the mount is
+ * removed while no daemon serves.
  *
  * If the keeper is killed, the daemon continues and starts a guard: from then
  * on the daemon's death ends the mount. If both are killed at once, the
- * keeper's guard aborts the FUSE connection. The guard has one end of a socket
- * pair, keeper and daemon have the other: when that is closed, both are dead.
- * (The kernel would not abort if the notifier is blocked: see fs/guard.h.)
+ * keeper's guard aborts the FUSE connection. It has one end of a socket pair,
+ * whose other end is open in the keeper and the daemon; when both are dead, it
+ * is closed. (This is not the guard of fs/guard.h, which says why the kernel
+ * may not abort.)
  *
  * What is kept: the descriptor of /dev/fuse, and a memfd (fs/kept.h), which the
  * daemon writes and the keeper only passes on. The two talk over a socketpair

@@ -24,9 +24,9 @@ struct fs_kept_head;
 #define FS_GUARD_WAIT_MS 30000
 
 /* Starts a guard of the mount with this id at this absolute path. kept NULL: it
- * aborts the connection as soon as this daemon is dead; else only if no other
- * daemon has adopted the mount with `kept` within FS_GUARD_WAIT_MS. The guard's
- * pid (> 0), or -errno. */
+ * aborts the connection when this daemon is dead. Else it then waits up to
+ * FS_GUARD_WAIT_MS for another daemon to adopt the mount with `kept`, and
+ * aborts if none has. The guard's pid (> 0), or -errno. */
 pid_t fs_guard_start(const char *mountpoint, uint64_t id,
 		     const struct fs_kept_head *kept);
 /* Kills the guard, before the daemon unmounts or leaves. pid <= 0: no-op. */

@@ -50,9 +50,10 @@
  *   unbound, name gone
  *   13 a dentry was moved just now  ESTALE / as 14       as 14
  *      (moved_ms), and not open
- *   14 otherwise (open_nameless)    the older version if served if unlinked
- *                                   it is open, else     while being written
- *                                   ENOENT               (not SETATTR), else
+ *   14 otherwise (open_nameless)    the older version if served, if it was
+ *                                   it is open, else     unlinked while being
+ *                                   ENOENT               written and this is no
+ *                                                        SETATTR; else
  *                                                        ESTALE / ENOENT
  *
  * (a) While a worker seals the file, its PUBLISH is in flight, or its bytes

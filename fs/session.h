@@ -81,7 +81,7 @@ struct fs_opts {
 	json_t *(*nodes)(void *arg);
 	/* The keeper's memfd (fs/kept.h), borrowed; 0: there is no keeper. */
 	int kept_fd;
-	/* The keeper has a guard of its own. */
+	/* The keeper has a guard: start none here. */
 	bool guarded;
 	/* For fs_adopt only: the mount's descriptor of /dev/fuse, which
 	 * becomes the new struct fs's. */

@@ -119,10 +119,12 @@ struct master_member {
 	bool impossible;  /* it has reported figures that cannot be */
 	uint64_t capacity, used, evictable, objects;
 	/* As the node reported it. Only mounts know the rules of directories,
-	 * so a store without a mount reports too much. From that, `kept` is
-	 * subtracted: bytes of its copies that rules keep, as the last patrol
-	 * found. kept_seen: those that this patrol has found. */
-	uint64_t reported_evictable, kept, kept_seen;
+	 * so a store without a mount reports too much: for that, `evictable` is
+	 * this without `kept` */
+	uint64_t reported_evictable;
+	uint64_t kept;	    /* bytes of its copies that rules keep, as the last
+			       patrol found */
+	uint64_t kept_seen; /* those that the current patrol has found so far */
 	struct master_session *session; /* borrows; NULL: not connected */
 	uint8_t addr[POOL_ADDRESS_SIZE]; /* of its last join; 0: none yet */
 	uint64_t received_ms;  /* last message received from it */

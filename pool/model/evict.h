@@ -72,11 +72,12 @@ void pool_evict_remove(struct pool_evict *ev, struct pool_evict_node *n,
 /*
  * The next victim of class, or NULL if may(n, arg) allows none in a whole pass,
  * or among scan_max nodes. may NULL: all are allowed. may must not call this
- * module. The victim stays inserted (remove it with evicted=true). The victim
- * and the nodes that `may` refused are set aside: later calls try them only
- * after all others of the class, or once 1/64 of the capacity was inserted. A
- * caller can therefore take several victims before it has permission to drop
- * the first, and a call after one that gave up at scan_max continues that scan.
+ * module. The victim stays inserted (remove it with evicted=true). Both the
+ * victim and the nodes that `may` refused go to the end of the line: later
+ * calls try them after all others of the class, or again once 1/64 of the
+ * capacity was inserted. A caller can therefore take several victims before it
+ * has permission to drop the first, and a call after one that gave up at
+ * scan_max continues that scan.
  */
 struct pool_evict_node *
 pool_evict_victim(struct pool_evict *ev, enum pool_evict_class class,

@@ -25,7 +25,8 @@ struct node_entry {
 	uint8_t ahead;
 	/* Generations <= this are hidden here, because they were unlinked.
 	 * An UNLINK of any generation hides all: while N of these are in
-	 * flight, this is UINT64_MAX - (N - 1), and >= NODE_HIDES_ANY */
+	 * flight, this is UINT64_MAX - (N - 1) (a counter that counts down from
+	 * UINT64_MAX), and >= NODE_HIDES_ANY */
 	uint64_t hidden_gen;
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL. Set by node_set_obj

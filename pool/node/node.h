@@ -185,11 +185,11 @@ struct pool_node_opts {
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
-	/* Bounds both the descriptors kept of files that the mount has open
-	 * (struct node_fd) and the objects borrowed from peers; once so many
-	 * are borrowed, further ones are copied. 0: all descriptors are kept,
-	 * as a caller may use several at once (libkvpool), and up to
-	 * POOL_LENT_MAX objects are borrowed. */
+	/* > 0: the descriptors that are kept of files that the mount has open
+	 * (struct node_fd); and the objects that are borrowed from peers, at
+	 * most POOL_LENT_MAX: further ones are copied.
+	 * 0 (libkvpool): all descriptors are kept, as a caller may use several
+	 * at once, and up to POOL_LENT_MAX objects are borrowed. */
 	unsigned int fds_max;
 	/* GETs in 10 s that make an object hot; 0: never */
 	unsigned int hot_gets;
@@ -543,9 +543,10 @@ struct node_claim {
 	 * another store has room. Once it is published, it or an older object
 	 * is moved there. */
 	bool put;
-	/* private: when half of its time has passed. From then on, counted
-	 * copies may be evicted for a `transient` claim; a `put` may use the
-	 * headroom although something here can be evicted. */
+	/* private: the time at which half of its time is over. After it:
+	 * transient: counted copies may be evicted for it;
+	 * put: it may use the headroom, although something here can be evicted
+	 */
 	uint64_t patient_ms;
 	void (*cb)(struct node_claim *c, int status);
 };
