@@ -185,9 +185,9 @@ struct pool_node_opts {
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
-	/* > 0: the descriptors that are kept of files that the mount has open
-	 * (struct node_fd); and the objects that are borrowed from peers, at
-	 * most POOL_LENT_MAX: further ones are copied.
+	/* > 0: bound of the descriptors kept of files that the mount has open
+	 * (struct node_fd), and of the objects borrowed from peers (further
+	 * ones are copied; never more than POOL_LENT_MAX).
 	 * 0 (libkvpool): all descriptors are kept, as a caller may use several
 	 * at once, and up to POOL_LENT_MAX objects are borrowed. */
 	unsigned int fds_max;
