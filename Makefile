@@ -610,6 +610,11 @@ install: all completion
 	install -m 644 $(BIN)/libkvpool.so $(DESTDIR)$(LIBDIR)/libkvpool.so.0
 	ln -sf libkvpool.so.0 $(DESTDIR)$(LIBDIR)/libkvpool.so
 	install -m 644 pool/kvpool.h $(DESTDIR)$(PREFIX)/include
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
+	v=$$(sed -n 's/^#define KVPOOL_VERSION "\(.*\)"/\1/p' pool/kvpool.h); \
+	sed -e "s|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$$v|" \
+		-e 's|@LIBS@|$(PKG_LIBS) -pthread|' pool/client/kvpool.pc.in \
+		>$(DESTDIR)$(LIBDIR)/pkgconfig/kvpool.pc
 	install -d $(DESTDIR)$(PYTHON_DIR)/kvpool
 	install -m 644 tools/python/pyproject.toml tools/python/setup.py \
 		$(DESTDIR)$(PYTHON_DIR)
@@ -621,6 +626,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS))) \
 		$(addprefix $(DESTDIR)$(LIBDIR)/libkvpool.,a so so.0) \
 		$(DESTDIR)$(PREFIX)/include/kvpool.h \
+		$(DESTDIR)$(LIBDIR)/pkgconfig/kvpool.pc \
 		$(foreach p,$(MANPAGES),$(MAN_DIR)/man$(subst .,,$(suffix $(p)))/$(notdir $(p))) \
 		$(addprefix $(BASH_DIR)/,$(COMPLETED)) \
 		$(addprefix $(DESTDIR)$(ZSH_DIR)/_,$(COMPLETED)) \
