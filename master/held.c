@@ -28,11 +28,16 @@
  *   ERROR       before this master exists, or what is wrong with a message. But
  *               no HEARTBEAT is sent before WELCOME.
  *
- * All but HEARTBEAT and ERROR keep their order within a session: once a message
- * is held, later ones wait behind it. When a session ends, its held messages
- * are discarded; the node joins again and receives the current state. Metrics
- * and JSON pages show the memory of this master. They may run ahead of etcd: no
- * node depends on them.
+ * All but FEED, HEARTBEAT and ERROR keep their order within a session: once a
+ * message is held, later ones wait behind it. When a session ends, its held
+ * messages are discarded; the node joins again and receives the current state.
+ * Metrics and JSON pages show the memory of this master. They may run ahead of
+ * etcd: no node depends on them.
+ *
+ * FEED does not wait behind held messages: a mount whose changes come faster
+ * than etcd stores them always has some, and without its acks no fsync of other
+ * mounts returns. But no change is sent to the session that made it before its
+ * OPS_DONE (master_session_feed_limit).
  *
  * Gates of the feed belong to the master and outlive sessions. update_gates
  * notes the feed sequence and the mark at each call. If the mark has grown to M
@@ -53,6 +58,7 @@ struct held {
 	struct pool_list link; /* in session.held */
 	enum pool_msg type;
 	uint64_t req, mark;
+	uint64_t feed_seq; /* OPS_DONE: of the feed before its changes */
 	const ProtobufCMessageDescriptor *desc; /* NULL: no payload */
 	size_t len;
 	uint8_t payload[]; /* packed */
@@ -82,7 +88,8 @@ static void update_gates(struct master *m)
 	master_keep_flush(m);
 }
 
-uint64_t master_feed_limit(struct master *m)
+/* Feed sequence up to which changes may be sent to any session. */
+static uint64_t feed_limit(struct master *m)
 {
 	struct master_gates *b = &m->gates;
 
@@ -106,9 +113,38 @@ void master_held_free(struct master_session *s)
 	s->held_bytes = 0;
 }
 
-bool master_session_has_held(const struct master_session *s)
+static bool has_held(const struct master_session *s)
 {
 	return !pool_list_empty(&s->held);
+}
+
+bool master_session_holds_drop(const struct master_session *s)
+{
+	return has_held(s) &&
+	       pool_list_entry(s->held.prev, struct held, link)->type ==
+		       POOL_MSG_DROP;
+}
+
+/* The feed's sequence before the first change whose result has not been sent to
+ * the session that made it. */
+static uint64_t first_unanswered(const struct master_session *s)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &s->held) {
+		const struct held *h = pool_list_entry(it, struct held, link);
+
+		if (h->type == POOL_MSG_OPS_DONE)
+			return h->feed_seq;
+	}
+	return s->nresults ? s->ops_feed_seq : UINT64_MAX;
+}
+
+uint64_t master_session_feed_limit(const struct master_session *s)
+{
+	uint64_t limit = feed_limit(s->m), own = first_unanswered(s);
+
+	return own < limit ? own : limit;
 }
 
 static void hold(struct master_session *s, enum pool_msg type, uint64_t req,
@@ -125,6 +161,7 @@ static void hold(struct master_session *s, enum pool_msg type, uint64_t req,
 	h->type = type;
 	h->req = req;
 	h->mark = mark;
+	h->feed_seq = s->ops_feed_seq;
 	h->desc = msg ? msg->descriptor : NULL;
 	h->len = len;
 	if (msg)
@@ -141,7 +178,7 @@ void master_session_send_after(struct master_session *s, enum pool_msg type,
 	if (s->ended)
 		return;
 	master_keep_flush(s->m);
-	if (master_session_has_held(s) || !master_keep_settled(s->m, mark))
+	if (has_held(s) || !master_keep_settled(s->m, mark))
 		hold(s, type, req, msg, mark);
 	else
 		master_session_send(s, type, req, msg);
@@ -163,7 +200,7 @@ static void send_held(struct master_session *s, const struct held *h)
 
 static void send_settled(struct master_session *s)
 {
-	while (master_session_has_held(s)) {
+	while (has_held(s)) {
 		struct held *h = pool_list_first(&s->held, struct held, link);
 
 		if (!master_keep_settled(s->m, h->mark))

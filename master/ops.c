@@ -971,8 +971,7 @@ static void send_results(struct master_session *s, uint64_t req,
 	done.n_results = n;
 	for (i = 0; i < n; i++)
 		done.results[i] = &results[i];
-	/* FEED goes out in a later turn, and not while parts are run (pump.c),
-	 * so this precedes any FEED with these changes. */
+	/* This precedes any FEED with these changes (held.c). */
 	master_session_send_after(s, POOL_MSG_OPS_DONE, req, &done.base, mark);
 	s->nresults = 0;
 	free(s->results);
@@ -993,6 +992,8 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	if (!results)
 		return master_session_fail(s, -ENOMEM,
 					   "not enough memory for results");
+	if (!s->nresults)
+		s->ops_feed_seq = seq;
 	/* run may end the session: a DROP to the sender cannot be sent. */
 	for (i = 0; i < msg->n_ops && memory && !s->ended; i++) {
 		op.result = &results[s->nresults + i];

@@ -41,7 +41,7 @@ static size_t collect_nodes(struct master_session *s)
 static void collect_entries(struct master_session *s, struct master_batch *b)
 {
 	struct master_feed *feed = &s->m->map.feed;
-	uint64_t upto = master_feed_limit(s->m);
+	uint64_t upto = master_session_feed_limit(s);
 	unsigned int scan = SCAN_MAX;
 	struct master_item *i;
 
@@ -60,15 +60,15 @@ static bool due(const struct master_session *s)
 	const struct master_feed *feed = &s->m->map.feed;
 	const struct master_item *i;
 
-	/* (The results of its changes precede FEEDs with these.) */
-	if (!s->subscribed || s->ended || master_session_has_held(s) ||
-	    s->nresults || !master_sub_open_window(&s->sub))
+	/* (sent_ms: after WELCOME.) */
+	if (!s->subscribed || s->ended || !s->sent_ms ||
+	    !master_sub_open_window(&s->sub))
 		return false;
 	if (s->nodes_sent != s->m->members.changes &&
 	    !master_sub_repeats(feed, &s->sub))
 		return true;
 	i = master_cursor_peek(feed, &s->sub.cursor);
-	return (!i || i->seq <= master_feed_limit(s->m)) &&
+	return (!i || i->seq <= master_session_feed_limit(s)) &&
 	       master_sub_due(feed, &s->sub, s->m->ready);
 }
 
@@ -147,9 +147,9 @@ void master_pump(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		/* Otherwise collect further DROPs while earlier messages are
+		/* Otherwise collects further DROPs, while the last ones are
 		 * held back. */
-		if (!master_session_has_held(s))
+		if (!master_session_holds_drop(s))
 			master_session_flush_drops(s);
 		send_due(s);
 	}

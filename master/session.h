@@ -9,7 +9,8 @@
  *   pump.c       subscribed, sub, feed_user, nodes_sent, waits, nwaits
  *   stats.c      lag
  *   answers.c    deferred, ndeferred, deferred_bytes, ndeferred_ops
- *   ops.c        results, nresults; issued (through functions of answers.c)
+ *   ops.c        results, nresults, ops_feed_seq; issued (through functions of
+ *                answers.c)
  *   repair.c     nheld
  *   inventory.c  nrefused, nunjudged
  *
@@ -108,6 +109,7 @@ struct master_session {
 	/* owns; of a message whose parts are being run. NULL: none */
 	Kvpool__OpResult *results;
 	size_t nresults; /* changes of the message that were executed */
+	uint64_t ops_feed_seq; /* of the feed before the message's changes */
 	/* generations issued to this session's conditional changes */
 	struct master_issued issued;
 };
@@ -178,11 +180,11 @@ void master_drop_copies(struct master *m, const char *path, size_t len,
 void master_session_send_after(struct master_session *s, enum pool_msg type,
 			       uint64_t req, const ProtobufCMessage *msg,
 			       uint64_t mark);
-/* Does the session hold back messages? Then FEED must wait behind them. */
-bool master_session_has_held(const struct master_session *s);
-/* Feed sequence up to which changes may be sent. Must not be called in the
- * same turn as a change. */
-uint64_t master_feed_limit(struct master *m);
+/* Is a DROP the last message that the session holds back? */
+bool master_session_holds_drop(const struct master_session *s);
+/* Feed sequence up to which changes may be sent to the session. Must not be
+ * called in the same turn as a change. */
+uint64_t master_session_feed_limit(const struct master_session *s);
 /* Free the session's held messages, unsent. */
 void master_held_free(struct master_session *s);
 

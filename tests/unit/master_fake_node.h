@@ -62,6 +62,7 @@ struct fake_node {
 	char masters_program[64];
 	int error;
 	bool ops_done, feed_before_done;
+	unsigned int ndone; /* OPS_DONE */
 	size_t nresults;
 	int status[POOL_BATCH_MAX];
 	uint64_t gen[POOL_BATCH_MAX], seq[POOL_BATCH_MAX];
@@ -240,6 +241,7 @@ static void fake_on_done(struct fake_node *n, const Kvpool__OpsDone *d)
 	size_t i;
 
 	n->ops_done = true;
+	n->ndone++;
 	n->nresults = d->n_results;
 	for (i = 0; i < d->n_results; i++) {
 		n->status[i] = d->results[i]->status;

@@ -159,8 +159,9 @@ static uint64_t flood_done(void)
 	return n / POOL_OPS_QUANTUM;
 }
 
-/* Publishes files, or unlinks them. */
-static void send_changes(struct fake_node *n, Kvpool__Op__Kind kind)
+/* Publishes files, or unlinks them: those numbered from `first`. */
+static void send_some(struct fake_node *n, Kvpool__Op__Kind kind,
+		      unsigned int first, unsigned int count)
 {
 	static Kvpool__Op op[POOL_BATCH_MAX], *list[POOL_BATCH_MAX];
 	static Kvpool__Meta meta[POOL_BATCH_MAX];
@@ -168,8 +169,9 @@ static void send_changes(struct fake_node *n, Kvpool__Op__Kind kind)
 	Kvpool__Ops ops = KVPOOL__OPS__INIT;
 	unsigned int i;
 
-	for (i = 0; i < POOL_BATCH_MAX; i++) {
-		snprintf(path[i], sizeof(path[i]), "file.%u", i);
+	for (i = 0; i < count; i++) {
+		snprintf(path[i], sizeof(path[i]), "file.%u",
+			 first + i);
 		fake_meta(&meta[i], path[i], 0);
 		kvpool__op__init(&op[i]);
 		op[i].kind = kind;
@@ -177,9 +179,14 @@ static void send_changes(struct fake_node *n, Kvpool__Op__Kind kind)
 		list[i] = &op[i];
 	}
 	ops.ops = list;
-	ops.n_ops = POOL_BATCH_MAX;
+	ops.n_ops = count;
 	assert_int_equal(0,
 			 pool_conn_send(n->conn, POOL_MSG_OPS, 1, &ops.base));
+}
+
+static void send_changes(struct fake_node *n, Kvpool__Op__Kind kind)
+{
+	send_some(n, kind, 0, POOL_BATCH_MAX);
 }
 
 /* Node 0 sends more changes than one quantum has. Node 1 is a mount that acks
@@ -289,6 +296,41 @@ static void a_message_in_parts_is_answered_once(void **state)
 	run_until(&loop, node[0].nfeed_entries >= POOL_BATCH_MAX);
 }
 
+/* The sender is a mount of which always a part of a message was executed. It
+ * must receive the feed nevertheless: others' fsyncs wait for its acks. */
+static void a_flood_of_parts_does_not_hold_back_the_feed(void **state)
+{
+	unsigned int sent = 0;
+	bool asked = false;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		join(&node[i]);
+		fake_inventory(&node[i], NULL, 0, true);
+	}
+	run_until(&loop, master_ready(master));
+	for (i = 0; i < 2; i++) {
+		fake_subscribe(&node[i], 0, 0);
+		run_until(&loop, node[i].completes != 0);
+		node[i].count_only = true;
+	}
+	node[0].ndone = 0;
+	while (!node[1].nsynced && sent < 40) {
+		for (; sent < node[0].ndone + 4; sent++)
+			send_some(&node[0], KVPOOL__OP__KIND__PUBLISH,
+				  sent * POOL_BATCH_MAX, POOL_OPS_QUANTUM + 1);
+		uv_run(&loop, UV_RUN_ONCE);
+		if (node[0].ndone < 2 || asked)
+			continue;
+		asked = true;
+		fake_sync(&node[1], 0, 5);
+	}
+	assert_int_equal(1, node[1].nsynced);
+	run_until(&loop, node[0].ndone == sent);
+	assert_false(node[0].closed);
+}
+
 /* More messages than a node may have waiting. */
 static void changes_beyond_the_bound_end_the_session(void **state)
 {
@@ -313,6 +355,7 @@ int main(void)
 		T(a_flood_leaves_time_to_others),
 		T(a_mount_that_does_not_ack_stops_nobodys_changes),
 		T(a_message_in_parts_is_answered_once),
+		T(a_flood_of_parts_does_not_hold_back_the_feed),
 		T(changes_beyond_the_bound_end_the_session),
 	};
 

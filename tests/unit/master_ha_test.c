@@ -9,6 +9,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "master_fake_node.h"
 
+#include "master/etcd_state.h"
 #include "master/ha.h"
 #include "master/impl.h"
 
@@ -17,6 +18,7 @@
 #define KEY_LOST "L2t2cG9vbC90L3N0YXRlL2xvc3QvMA==" /* "lost/0" */
 #define KEYS_LOST_200 "L2t2cG9vbC90L3N0YXRlL2xvc3QvMjAw" /* "lost/200..." */
 #define HOST_9 "aDo5" /* "h:9" */
+#define FLOW 200 /* changes */
 
 static struct fake_etcd etcd;
 static uv_loop_t loop;
@@ -300,9 +302,11 @@ static void nothing_comes_before_a_welcome_that_waits(void **state)
 	before = failed_writes();
 	fake_dial(&node[0], &loop, master_ha_port(ha));
 	fake_send_join(&node[0]);
+	fake_subscribe(&node[0], 0, 0);
 	run_until(&loop, failed_writes() >= before + 2);
 	assert_false(node[0].welcomed);
 	assert_int_equal(0, node[0].heartbeats);
+	assert_int_equal(0, node[0].feeds);
 	refuse_writes(false);
 	run_until(&loop, node[0].welcomed);
 }
@@ -325,6 +329,89 @@ static void a_node_waiting_for_welcome_is_not_silent(void **state)
 	run_ms(&loop, HEARTBEAT_MS);
 	assert_false(node[0].closed);
 	run_until(&loop, node[0].closed);
+}
+
+/* ms: that it takes to store something. */
+static void make_etcd_slow(unsigned int ms)
+{
+	pthread_mutex_lock(&etcd.lock);
+	etcd.fault = FAKE_LOSES_WORD; /* but the answer comes in time */
+	etcd.fault_ms = ms;
+	etcd.fault_only = "request_";
+	pthread_mutex_unlock(&etcd.lock);
+}
+
+/*
+ * A mount whose changes come faster than etcd stores them always waits for an
+ * answer. It must receive the feed and DROPs nevertheless: for its acks of the
+ * feed the fsyncs of all others wait, and it may need the space.
+ */
+static void a_flow_of_changes_does_not_hold_back_the_feed(void **state)
+{
+	unsigned int sent = 0;
+	bool asked = false;
+	char path[16];
+	uint64_t gen;
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	make_etcd_slow(5);
+	node[0].ndone = 0;
+	while (sent < FLOW && !(node[1].nsynced && node[0].ndrops)) {
+		for (; sent < node[0].ndone + 4; sent++) {
+			snprintf(path, sizeof(path), "d%u", sent);
+			send_op(&node[0], KVPOOL__OP__KIND__MKDIR, path);
+		}
+		uv_run(&loop, UV_RUN_ONCE);
+		if (sent < FLOW / 8 || asked)
+			continue;
+		asked = true;
+		fake_sync(&node[1], 0, 5);
+		send_op(&node[1], KVPOOL__OP__KIND__UNLINK, "k");
+	}
+	assert_int_equal(1, node[1].nsynced);
+	assert_true(fake_dropped(&node[0], "k", gen,
+				 KVPOOL__DROP__REASON__DELETED));
+}
+
+/* A message of two parts: the records of the first fill two writes to etcd
+ * (ETCD_STATE_BATCH), so that they are stored before that of the second. */
+static void the_feed_waits_for_the_answer_to_all_parts(void **state)
+{
+	static Kvpool__Op op[POOL_OPS_QUANTUM + 1];
+	static Kvpool__Meta meta[POOL_OPS_QUANTUM + 1];
+	static char path[POOL_OPS_QUANTUM + 1][16];
+	Kvpool__Op *list[POOL_OPS_QUANTUM + 1];
+	Kvpool__Ops ops = KVPOOL__OPS__INIT;
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	for (unsigned int i = 0; i <= POOL_OPS_QUANTUM; i++) {
+		bool dir = i < 2 * ETCD_STATE_BATCH || i == POOL_OPS_QUANTUM;
+
+		snprintf(path[i], sizeof(path[i]), "%c%u", dir ? 'd' : 'k', i);
+		fake_meta(&meta[i], path[i], 0);
+		kvpool__op__init(&op[i]);
+		op[i].kind = dir ? KVPOOL__OP__KIND__MKDIR :
+				   KVPOOL__OP__KIND__PUBLISH;
+		op[i].meta = &meta[i];
+		list[i] = &op[i];
+	}
+	ops.ops = list;
+	ops.n_ops = POOL_OPS_QUANTUM + 1;
+	make_etcd_slow(3 * MASTER_OPS_QUANTUM_MS);
+	node[0].ops_done = node[0].feed_before_done = false;
+	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_OPS, 7,
+					   &ops.base));
+	run_until(&loop, node[0].ops_done);
+	assert_int_equal(POOL_OPS_QUANTUM + 1, node[0].nresults);
+	assert_false(node[0].feed_before_done);
+	run_until(&loop, fake_find(&node[0], "d256"));
 }
 
 /* ---- whatever ends meanwhile ---- */
@@ -620,6 +707,8 @@ int main(void)
 		T(a_drain_is_recorded_once_etcd_has_it),
 		T(answers_keep_their_order),
 		T(nothing_comes_before_a_welcome_that_waits),
+		T(a_flow_of_changes_does_not_hold_back_the_feed),
+		T(the_feed_waits_for_the_answer_to_all_parts),
 		T(a_node_waiting_for_welcome_is_not_silent),
 		T(what_waits_outlives_the_session_that_caused_it),
 		T(no_copy_goes_before_its_removal_is_in_etcd),
