@@ -137,17 +137,20 @@ static void set_text(char *to, size_t cap, const char *from)
 			*to = '?';
 }
 
-static void set_evictable(struct master_member *mb)
-{
-	uint64_t kept = mb->is_mount ? 0 : mb->kept;
-	uint64_t reported = mb->reported_evictable;
-
-	mb->evictable = reported > kept ? reported - kept : 0;
-}
-
 static uint64_t at_most(uint64_t n, uint64_t max)
 {
 	return n < max ? n : max;
+}
+
+/* Not the reported bytes less the kept ones: the node may have subtracted some
+ * of these itself. */
+static void set_evictable(struct master_member *mb)
+{
+	uint64_t most = mb->used > mb->kept ? mb->used - mb->kept : 0;
+
+	mb->evictable = mb->reported_evictable;
+	if (!mb->is_mount && mb->kept)
+		mb->evictable = at_most(mb->evictable, most);
 }
 
 /* Headroom makes a store's evictable bytes exceed its capacity a little. */

@@ -119,8 +119,8 @@ struct master_member {
 	bool impossible;  /* it has reported figures that cannot be */
 	uint64_t capacity, used, evictable, objects;
 	/* As the node reported it. Only mounts know the rules of directories,
-	 * so a store without a mount reports too much: for that, `evictable` is
-	 * this without `kept` */
+	 * so a store without a mount reports too much: its `evictable` is at
+	 * most `used` without `kept` */
 	uint64_t reported_evictable;
 	uint64_t kept;	    /* bytes of its copies that rules keep, as the last
 			       patrol found */

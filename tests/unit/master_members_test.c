@@ -122,8 +122,16 @@ what_a_patrol_finds_kept_is_not_evictable_on_a_store_without_a_mount(
 		master_member_figures(&ms, mb, &info);
 		assert_int_equal((mount ? 100 : 98) * 4096, mb->evictable);
 	}
+	/* The store has subtracted one of the two itself, ... */
 	info.is_mount = false;
+	info.evictable = 99 * 4096;
+	master_member_describe(&ms, mb, &info);
+	assert_int_equal(98 * 4096, mb->evictable);
+	/* ... or more than the patrol has found. */
 	info.evictable = 4096;
+	master_member_describe(&ms, mb, &info);
+	assert_int_equal(4096, mb->evictable);
+	info.used = info.evictable = 4096;
 	master_member_describe(&ms, mb, &info);
 	assert_int_equal(0, mb->evictable);
 	sweep();

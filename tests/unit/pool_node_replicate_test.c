@@ -340,6 +340,54 @@ static void an_extra_copy_that_is_renamed_is_one_no_more(void **state)
 	run_until(f, !known(f, 0, "k") && !known(f, 0, "new"));
 }
 
+static unsigned int copies(struct fixture *f, int i, enum pool_evict_class c)
+{
+	return (unsigned int)pool_evict_count(node(f, i)->evict, c);
+}
+
+/*
+ * A store without a mount knows the rules of files, but not of directories: d/a
+ * is evictable to it, b is not. The master subtracts what either keeps, once.
+ */
+static void what_is_kept_on_a_store_without_a_mount_is_subtracted_once(
+	void **state)
+{
+	struct fixture *f = *state;
+	const struct master_member *mb;
+	const uint64_t size = 1 << 20;
+	struct node_dirent *d;
+
+	start_master(f);
+	start_node(f, 0);
+	f->opts.mount = false;
+	start_node(f, 1);
+	run_until(f, is_up(f, 0) && node_session_up(node(f, 1)));
+	mb = f->master->members.by_index[node(f, 1)->index];
+	assert_int_equal(0, mkdir_top(f, 0, "d", &d));
+	put_in(f, 0, d, "a", size, 1);
+	publish(f, 0, "b", size, 2);
+	publish(f, 0, "c", size, 3);
+	run_until(f, all_answered(f, 0) && pool_node_published(
+						   find_in(f, 0, d, "a")));
+	assert_int_equal(0, set_xattr(f, 0, &d->d.e, "user.kvpool.replicas",
+				      "2"));
+	assert_int_equal(0, set_xattr(f, 0, &d->d.e, "user.kvpool.class",
+				      "noevict"));
+	set_replicas(f, 0, "c", "2", 0640);
+	assert_int_equal(0, set_xattr(f, 0, &find(f, 0, "b")->e,
+				      "user.kvpool.pin", "hard"));
+	assert_int_equal(0, set_xattr(f, 0, &find(f, 0, "b")->e,
+				      "user.kvpool.replicas", "2"));
+	run_until(f, copies(f, 1, POOL_EVICT_COUNTED) == 2 &&
+			     copies(f, 1, POOL_EVICT_KEPT) == 1);
+	run_until(f, mb->used >= 3 * size &&
+			     mb->reported_evictable == 2 * size);
+	master_patrol_start(f->master);
+	run_until(f, mb->kept == 2 * size);
+	assert_true(mb->evictable >= size);
+	assert_true(mb->evictable < 2 * size);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -356,6 +404,7 @@ int main(int argc, char **argv)
 		T(what_peers_ask_for_is_extra_until_it_is_cold),
 		T(an_extra_copy_that_is_evicted_is_named_no_more),
 		T(an_extra_copy_that_is_renamed_is_one_no_more),
+		T(what_is_kept_on_a_store_without_a_mount_is_subtracted_once),
 	};
 
 	if (argc > 1) /* run only the tests that match these cmocka patterns */
