@@ -2,9 +2,11 @@
  * (pool/node/fetch.c, want.c, serve.c, doubt.c). */
 #include "tests/lib/unit.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tests/unit/pool_node_fixture.h"
@@ -89,6 +91,60 @@ static void but_not_beyond_the_deadline(void **state)
 	run_until(f, t.done);
 	assert_int_equal(-ENOENT, t.status);
 	assert_count(0, f, 1, fetches);
+}
+
+/* Node 0 publishes two names with the same bytes, of which node 2's mirror also
+ * names node 1 as a holder. Of one of the names node 2 asks node 1 first. */
+static void publish_with_a_holder_too_many(struct fixture *f)
+{
+	static const char *const names[] = { "k1", "k2" };
+
+	start_pool(f, 3);
+	for (int i = 0; i < 2; i++) {
+		struct node_entry *e;
+
+		publish(f, 0, names[i], 100000, 1);
+		run_until(f, find(f, 1, names[i]) && find(f, 2, names[i]));
+		e = find(f, 2, names[i]);
+		assert_int_equal(1, e->nholders);
+		e->holders[e->nholders++] = e->holders[0];
+		e->holders[i] = (uint16_t)node(f, 1)->index;
+	}
+}
+
+static void a_holder_without_a_copy_costs_one_request(void **state)
+{
+	struct fixture *f = *state;
+
+	publish_with_a_holder_too_many(f);
+	assert_readable(f, 2, "k1", 100000, 1);
+	assert_readable(f, 2, "k2", 100000, 1);
+	assert_count(1, f, 2, fetch_retries);
+	assert_count(0, f, 2, fetch_stalls);
+}
+
+/* It accepts the connection, and is silent. The deadline is not what helps. */
+static void a_silent_holder_is_left_for_another(void **state)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct fixture *f = *state;
+	struct node_member *m;
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(0, bind(fd, (void *)&sa, sizeof(sa)));
+	assert_int_equal(0, listen(fd, 1));
+	assert_int_equal(0, getsockname(fd, (void *)&sa, &len));
+	f->opts.deadline_ms = 4 * UNIT_WAIT_S * 1000;
+	publish_with_a_holder_too_many(f);
+	m = node_member(node(f, 2), node(f, 1)->index);
+	m->addr.tcp.port = ntohs(sa.sin_port);
+	assert_readable(f, 2, "k1", 100000, 1);
+	assert_readable(f, 2, "k2", 100000, 1);
+	assert_count(1, f, 2, fetch_stalls);
+	assert_count(0, f, 2, fetch_failures);
+	close(fd);
 }
 
 /* The name stays until the feed removes it. */
@@ -507,6 +563,8 @@ int main(int argc, char **argv)
 		T(another_node_sees_and_fetches_what_was_published),
 		T(a_holder_that_is_away_for_a_moment_is_waited_for),
 		T(but_not_beyond_the_deadline),
+		T(a_holder_without_a_copy_costs_one_request),
+		T(a_silent_holder_is_left_for_another),
 		T(a_copy_that_is_dropped_leaves_its_name),
 		T(a_look_up_hit_may_fetch_ahead),
 		T(what_has_landed_is_claimed_no_longer),

@@ -1,8 +1,8 @@
 /*
  * Limits on what a peer can use of a holder: connections from one address, idle
  * ones, an id that another peer has, and requests that cannot be answered. Raw
- * sockets; each test has its own holder. pool_conn_send_file() and
- * pool_conn_peer_id() are wrapped.
+ * sockets; each test has its own holder. pool_conn_send(),
+ * pool_conn_send_file() and pool_conn_peer_id() are wrapped.
  */
 #include "tests/lib/unit.h"
 
@@ -30,6 +30,7 @@ static struct {
 	unsigned int not_sent; /* answers that failed for lack of memory */
 	const struct pool_tls_id *asker; /* certificate of the asker */
 	bool unread; /* answers stay in the queue */
+	size_t most; /* bytes held for a connection */
 	unsigned int nkept;
 	struct {
 		void (*done)(void *arg, int err);
@@ -42,6 +43,20 @@ const struct pool_tls_id *__wrap_pool_conn_peer_id(const struct pool_conn *c)
 {
 	(void)c;
 	return t.asker;
+}
+
+int __real_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+			  const ProtobufCMessage *msg);
+int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+			  const ProtobufCMessage *msg);
+int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+			  const ProtobufCMessage *msg)
+{
+	int err = __real_pool_conn_send(c, type, req, msg);
+
+	if (pool_conn_memory(c) > t.most)
+		t.most = pool_conn_memory(c);
+	return err;
 }
 
 int __wrap_pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
@@ -298,6 +313,33 @@ static void unread_answers_are_bounded(void **state)
 	close(other);
 }
 
+/* A peer whose requests fail, and who does not read that, is held a bounded
+ * number of bytes, and is disconnected. */
+static void who_reads_no_errors_is_disconnected(void **state)
+{
+	int fd = dial(1), other;
+
+	(void)state;
+	assert_true(greet(fd, "deaf", 0) > 0);
+	while (t.holder->nsessions == 1 &&
+	       t.holder->metrics.sessions_unread.v == 0) {
+		for (int i = 0; i < 1000; i++)
+			ask(fd);
+		for (int i = 0; i < 10; i++)
+			uv_run(&t.loop, UV_RUN_NOWAIT);
+		assert_true(t.most <= SESSION_UNREAD_MAX);
+	}
+	assert_true(t.most > SESSION_UNREAD_MAX / 2);
+	assert_int_equal(1, t.holder->metrics.sessions_unread.v);
+	unit_run_until(&t.loop, t.holder->nsessions == 0);
+	other = dial(2);
+	assert_true(greet(other, "other", 0) > 0);
+	ask(other);
+	assert_true(wait_for_word(other) > 0);
+	close(fd);
+	close(other);
+}
+
 /* However many peers send requests, a turn of the loop handles a bounded number
  * of them. */
 static void all_requests_share_a_turn(void **state)
@@ -425,6 +467,7 @@ int main(void)
 		T(the_id_of_a_member_elsewhere_is_refused),
 		T(what_could_not_be_sent_is_no_answer_any_more),
 		T(unread_answers_are_bounded),
+		T(who_reads_no_errors_is_disconnected),
 		T(all_requests_share_a_turn),
 		T(a_client_asks_about_its_namespaces_only),
 	};
