@@ -190,6 +190,12 @@ static int setup_hasty(void **state)
 	return open_with("127.0.0.1", 50);
 }
 
+static int setup_quick(void **state)
+{
+	(void)state;
+	return open_with("127.0.0.1", 500);
+}
+
 static int setup_everywhere(void **state)
 {
 	(void)state;
@@ -943,16 +949,33 @@ static void nobody_on_tcp_keeps_the_unix_sockets_user_out(void **state)
 /* The time limit applies even if bytes keep arriving. */
 static void a_header_that_never_ends_is_cut_off(void **state)
 {
-	int fd = connect_as(getuid());
+	int fd = connect_as(getuid()), sent = 0;
 	char byte;
 
 	(void)state;
 	do {
+		usleep(1000);
 		uv_run(&t.loop, UV_RUN_NOWAIT);
 		(void)send(fd, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+		/* a header of 16 KiB is refused for its length */
+		assert_true(++sent < 8192);
 	} while (recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
 	close(fd);
 	assert_true(says("\nkvpool_admin_slow_total 1\n"));
+}
+
+/* A trusted user may have all connections, but not more: a further one waits,
+ * here until others were too slow. */
+static void connections_beyond_the_total_limit_wait(void **state)
+{
+	int fds[ADMIN_HTTP_CONNECTIONS_MAX];
+
+	(void)state;
+	for (int i = 0; i < ADMIN_HTTP_CONNECTIONS_MAX; i++)
+		fds[i] = connect_as(getuid());
+	assert_false(says("\nkvpool_admin_slow_total 0\n"));
+	assert_true(says("\nkvpool_admin_crowded_total 0\n"));
+	leave(fds);
 }
 
 /* ---- many requests ---- */
@@ -1239,6 +1262,9 @@ int main(void)
 		T(nobody_on_tcp_keeps_the_unix_sockets_user_out),
 		cmocka_unit_test_setup_teardown(
 			a_header_that_never_ends_is_cut_off, setup_hasty,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			connections_beyond_the_total_limit_wait, setup_quick,
 			teardown),
 		T(silent_connections_do_not_stop_the_others),
 		T(a_pipeline_does_not_hold_the_loop),

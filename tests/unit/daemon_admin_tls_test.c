@@ -554,6 +554,7 @@ static void connections_beyond_the_total_limit_wait(void **state)
 	for (i = 0; i < ADMIN_HTTP_CONNECTIONS_MAX; i++)
 		fds[i] = dial();
 	assert_int_equal(200, get(dir_of[POOL_ROLE_NODE], "/healthz"));
+	assert_true(counted("kvpool_admin_slow_total") > 0);
 	assert_int_equal(0, counted("kvpool_admin_crowded_total"));
 	wait_counted("kvpool_admin_slow_total", ADMIN_HTTP_CONNECTIONS_MAX);
 	for (i = 0; i < ADMIN_HTTP_CONNECTIONS_MAX; i++)
