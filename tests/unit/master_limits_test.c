@@ -1,6 +1,7 @@
 /*
  * Limits on what a peer can use of the master: connections from one address, an
- * id that another node has, messages that never end, memory, turns.
+ * id that another node has, messages that never end, memory, turns, subscribers
+ * that do not read.
  */
 #define NNODES 4
 #include <arpa/inet.h>
@@ -304,6 +305,127 @@ static void who_reads_no_answers_is_cut_off(void **state)
 	free(beats);
 }
 
+/* ---- subscribers ---- */
+
+/* A frame with a small message, by hand. */
+static void send_raw(int fd, enum pool_msg type, const ProtobufCMessage *msg)
+{
+	struct pool_frame f = { .version = pool_wire_version,
+				.type = (uint16_t)type };
+	uint8_t buf[64];
+
+	f.payload_len = (uint32_t)protobuf_c_message_get_packed_size(msg);
+	assert_true(POOL_WIRE_HEADER + f.payload_len <= sizeof(buf));
+	pool_frame_encode(&f, buf);
+	protobuf_c_message_pack(msg, buf + POOL_WIRE_HEADER);
+	(void)!send(fd, buf, POOL_WIRE_HEADER + f.payload_len,
+		    MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void acks(int fd, uint64_t seq)
+{
+	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;
+
+	ack.seq = seq;
+	send_raw(fd, POOL_MSG_FEED_ACK, &ack.base);
+}
+
+/* Node 0 subscribes and acks nothing, node 1 has a directory. */
+static void a_deaf_mount_joins(void)
+{
+	assert_true(joins(0, 1));
+	assert_true(joins(1, 2));
+	for (int i = 0; i < 2; i++)
+		fake_inventory(&node[i], NULL, 0, true);
+	run_until(&loop, master_ready(master));
+	node[0].no_ack = true;
+	fake_subscribe(&node[0], 0, 0);
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__MKDIR, "d"));
+	run_until(&loop, fake_find(&node[0], "d"));
+}
+
+/* Until it is cut off, an fsync waits for it. */
+static void cut_off_while_a_sync_waits(uint64_t false_ack)
+{
+	a_deaf_mount_joins();
+	fake_sync(&node[1], 0, 1);
+	for (int i = 0; i < 500 && !node[0].closed && !node[1].nsynced; i++) {
+		if (false_ack)
+			acks(fds[0], false_ack);
+		run_ms(&loop, HEARTBEAT_MS / 10);
+	}
+	assert_int_equal(1, metric("kvpool_master_sessions_cut_off_total"));
+	run_until(&loop, node[0].closed && node[1].nsynced);
+}
+
+static void a_subscriber_that_acks_nothing_is_cut_off(void **state)
+{
+	(void)state;
+	cut_off_while_a_sync_waits(0);
+}
+
+static void nor_does_an_ack_of_what_was_not_sent_help(void **state)
+{
+	(void)state;
+	cut_off_while_a_sync_waits(1ull << 50);
+}
+
+#define LARGE 60 /* directories, each with 4 KiB of attributes */
+
+/* All directories change: a round of the feed. */
+static void change_all(void)
+{
+	struct master_feed *feed = &master->map.feed;
+
+	for (int i = 0; i < LARGE; i++)
+		master_feed_touch(feed, pool_list_first(&feed->items,
+							struct master_item,
+							link));
+	master_kick(master);
+}
+
+/* It guesses what to ack, and when. */
+static void who_acks_and_never_reads_the_feed_is_cut_off(void **state)
+{
+	const uint64_t limit = 64 * MIB;
+	Kvpool__Heartbeat hb = KVPOOL__HEARTBEAT__INIT;
+	struct master_member *mb;
+	char value[4000], name[16];
+	uint64_t bytes = 0, most = 0;
+	int fd;
+
+	(void)state;
+	memset(value, 'x', sizeof(value));
+	value[sizeof(value) - 1] = '\0';
+	a_deaf_mount_joins();
+	for (int i = 0; i < LARGE; i++) {
+		snprintf(name, sizeof(name), "d%d", i);
+		assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__MKDIR,
+					    name));
+		assert_int_equal(0, fake_rule(&node[1], name, "user.x", value));
+	}
+	mb = master->members.by_index[node[0].index];
+	hb.epoch = node[0].epoch;
+	fd = dup(fds[0]); /* nobody reads it */
+	fake_hang_up(&node[0]);
+	while (mb->session) {
+		struct master_sub *sub = &mb->session->sub;
+
+		send_raw(fd, POOL_MSG_HEARTBEAT, &hb.base);
+		if (sub->nsent)
+			acks(fd, sub->sent[sub->nsent - 1]);
+		else
+			change_all();
+		uv_run(&loop, UV_RUN_NOWAIT);
+		bytes = metric("kvpool_master_session_bytes");
+		most = bytes > most ? bytes : most;
+		assert_true(most <= limit);
+	}
+	assert_true(most > limit / 2);
+	assert_int_equal(1, metric("kvpool_master_sessions_cut_off_total"));
+	close(fd);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -318,6 +440,9 @@ int main(void)
 		T(the_address_that_costs_most_memory_pays_for_it),
 		T(a_flood_of_one_session_gets_a_slice_of_a_turn),
 		T(who_reads_no_answers_is_cut_off),
+		T(a_subscriber_that_acks_nothing_is_cut_off),
+		T(nor_does_an_ack_of_what_was_not_sent_help),
+		T(who_acks_and_never_reads_the_feed_is_cut_off),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
