@@ -157,6 +157,17 @@ other && fail "it began"
 grep -q 'another daemon has' "$tmp/said" || fail "$(cat "$tmp/said")"
 timeout 10 cmp -s "$tmp/src" "$a/d/k" || fail "not readable"
 
+echo "== nor does another connection remove what is kept of it"
+python3 - "$tmp/keep" <<-'END'
+	import socket, sys
+	s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+	s.connect(sys.argv[1])
+	s.send(b"FDSTOREREMOVE=1\nFDNAME=kvpool-device")
+	s.send(b"FDTAKE=1\nFDNAME=none")
+	s.recv(100)  # now both are done
+END
+! said 'kvpool-device: closed' || fail "removed"
+
 echo "== a take-over with the same keeper: it keeps the mount of the new one"
 old=${pid[a]} before=$(puts)
 # shellcheck disable=SC2086
