@@ -76,6 +76,28 @@ static void a_rename_replaces_what_is_there_unless_told_not_to(void **state)
 
 /* ---- unlinking ---- */
 
+/* The new name would be published as its owner's: the master refuses that if
+ * the certificate does not speak for him, and the old name is gone by then. */
+static void files_of_users_that_it_does_not_speak_for_are_not_renamed(
+	void **state)
+{
+	struct pool_tls_id own = { .nuids = 1, .uids = { 1000 } };
+	struct pool_tls_id other = { .nuids = 1, .uids = { 1001 } };
+	struct fixture *f = *state;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 1000, 1);
+	node(f, 0)->self = &other;
+	assert_int_equal(-EACCES, rename_to(f, 0, "k", "new", false));
+	assert_true(is_published(f, 0, "k"));
+	assert_null(find(f, 0, "new"));
+	node(f, 0)->self = &own;
+	assert_int_equal(0, rename_to(f, 0, "k", "new", false));
+	node(f, 0)->self = NULL;
+	run_until(f, is_published(f, 0, "new"));
+	assert_readable(f, 0, "new", 1000, 1);
+}
+
 static void an_unlinked_name_is_hidden_at_once_and_stays_away(void **state)
 {
 	struct fixture *f = *state;
@@ -476,6 +498,7 @@ int main(int argc, char **argv)
 		T(a_held_object_moves_without_a_copy),
 		T(what_is_not_here_is_not_moved),
 		T(a_rename_replaces_what_is_there_unless_told_not_to),
+		T(files_of_users_that_it_does_not_speak_for_are_not_renamed),
 		T(an_unlinked_name_is_hidden_at_once_and_stays_away),
 		T(unlinking_what_the_master_is_about_to_name_removes_it),
 		T(what_is_unlinked_again_and_again_does_not_come_back),
