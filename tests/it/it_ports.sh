@@ -3,6 +3,7 @@
 # with certificates, alone in a network namespace: whatever listens there is checked,
 # whoever opened it. KVPool's ports speak TLS 1.3 to members only, etcd's TLS to those
 # who have a certificate of the CA. A socket that this test does not know fails it.
+# variants: release asan
 # limit: 120
 [ -n "${KVTEST_PORTS_NS:-}" ] || KVTEST_PORTS_NS=1 exec unshare --net bash "$0" "$@"
 . "$(dirname "$0")/../lib/lib.sh"
