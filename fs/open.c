@@ -192,6 +192,16 @@ static void open_failed(fuse_req_t req, struct fs *fs, int err)
 	fuse_reply_err(req, err);
 }
 
+/* Reads in passthrough mode do not reach the daemon: what counts is the size
+ * when the file is opened. */
+static void count_loaded(struct fs *fs, struct node_object *o)
+{
+	uint64_t size, blocks;
+
+	if (pool_node_object_size(fs->node, o, &size, &blocks) == 0)
+		pool_node_loaded(fs->node, o, size);
+}
+
 /* Opens a handle on i->obj, answers and counts. */
 static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		       int flags, bool fetched)
@@ -214,6 +224,8 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	fs_inode_opened(fs, i, o);
 	if (fs_wants_write(flags))
 		fs_inode_written(fs, i);
+	else
+		count_loaded(fs, o);
 	pool_node_used(fs->node, o);
 	/* Not fuse_reply_open: libfuse 3.14 has no field for the backing id.
 	 * Not fuse_reply_iov: it allocates and does not report ENOMEM. */

@@ -88,12 +88,11 @@ void master_figures_impossible(struct master *m, struct master_member *mb)
 	if (mb->impossible)
 		return;
 	mb->impossible = true;
-	pool_warn_limited("node %s reports figures of its store that cannot "
-			  "be: they are bounded (is its program damaged, or "
-			  "not KVPool?)",
+	pool_warn_limited("node %s reports figures that cannot be: they are "
+			  "bounded (is its program damaged, or not KVPool?)",
 			  mb->name);
 	master_event(m->events, "figures",
-		     "%s reports figures of its store that cannot be",
+		     "%s reports figures that cannot be",
 		     mb->name);
 }
 

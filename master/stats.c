@@ -128,8 +128,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 			     "Joins refused: a node at another address has the "
 			     "id." },
 	[MC_FIGURES] = { "kvpool_master_impossible_figures_total", NULL,
-			 "Reports of nodes whose figures of the store cannot "
-			 "be, and were bounded." },
+			 "Reports of nodes whose figures cannot be, and were "
+			 "bounded or ignored." },
 	[MC_MEMORY_ENDED] = { "kvpool_master_sessions_ended_for_memory_total",
 			      NULL,
 			      "Sessions ended because all together used too "

@@ -11,8 +11,8 @@
  * a blank before each. */
 #define COLUMNS "%-9.9s %5s %5s %10s %9s %4s %4s %10s"
 #define COLUMNS_WIDTH 64u
-#define DIR_COLUMNS "%10s %9s %9s %5s %6s"
-#define DIR_COLUMNS_WIDTH 44u
+#define DIR_COLUMNS "%10s %9s %9s %5s %5s %10s %6s"
+#define DIR_COLUMNS_WIDTH 61u
 #define TAIL 6 /* characters of a long name's end that are shown */
 
 /* ---- a sample ---- */
@@ -133,6 +133,12 @@ static void fill_dir(struct top_dir *d, const json_t *dir)
 	d->hits = figure(dir, "hits");
 	if (d->hits > d->lookups)
 		d->hits = d->lookups;
+	d->best = figure(dir, "best_hits");
+	if (d->best > d->lookups)
+		d->best = d->lookups;
+	d->best_known = json_is_integer(json_object_get(dir, "best_hits"));
+	d->loaded = figure(dir, "loaded_bytes");
+	d->loaded_known = json_is_integer(json_object_get(dir, "loaded_bytes"));
 }
 
 int top_take_directories(struct top *t, const json_t *list)
@@ -334,17 +340,21 @@ static void print_dir(const struct top_dir *d, unsigned int name_width,
 		      FILE *out)
 {
 	char name[sizeof(d->name)], size[16], objects[16], lookups[16],
-		hits[16], old[16] = "-";
+		hits[16], best[16], loaded[16] = "-", old[16] = "-";
 
 	shorten(d->name, name_width, name, sizeof(name));
 	percent(DIR_HITS(d), d->lookups > 0, hits);
+	percent(share(d->best, d->lookups), d->best_known && d->lookups > 0,
+		best);
+	if (d->loaded_known)
+		pool_format_size(d->loaded, loaded, sizeof(loaded));
 	number(d->objects, 999999999, objects);
 	number(d->lookups, 999999999, lookups);
 	if (d->objects)
 		age(d->age_s, old);
 	fprintf(out, "%-*s " DIR_COLUMNS "\n", (int)name_width, name,
 		pool_format_size(d->bytes, size, sizeof(size)), objects,
-		lookups, hits, old);
+		lookups, hits, best, loaded, old);
 }
 
 /* The pool as the nodes' figures have it. */
@@ -430,7 +440,7 @@ void top_print(struct top *t, const char *clock, const char *address,
 	if (dirs)
 		fprintf(out, "%-*s " DIR_COLUMNS "\n", (int)name_width,
 			"DIRECTORY", "SIZE", "OBJECTS", "LOOK-UPS", "%HITS",
-			"AGE");
+			"%BEST", "LOADED", "AGE");
 	else
 		fprintf(out, "%-*s " COLUMNS "\n", (int)name_width, "NODE",
 			"STATE", "%USED", "%KEPT", "SIZE", "OBJECTS", "IN",

@@ -33,7 +33,10 @@ struct top_row {
 struct top_dir {
 	char name[256]; /* "(root)": files in it; "(others)": beyond a bound */
 	uint64_t bytes, objects, age_s;
-	uint64_t lookups, hits; /* of the last hour */
+	uint64_t lookups, hits; /* of the last hour, as are those below */
+	uint64_t best;		/* hits that any capacity could have had */
+	uint64_t loaded;	/* bytes */
+	bool best_known, loaded_known;
 };
 
 /* What a frame lists. */

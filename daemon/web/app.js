@@ -137,10 +137,13 @@ function set_bar(e, used, evictable, capacity) {
 }
 
 /* columns: [[label, class, fill(cell, row)]...]; rows are kept by key. */
+/* columns: [label, class, function that fills a cell, or also what it means]. */
 function table(id, columns) {
 	const e = by_id(id), body = e.querySelector("tbody"), shown = new Map();
-	for (const [label, kind] of columns) {
+	for (const [label, kind, , meaning] of columns) {
 		const th = element("th", label, kind);
+		if (meaning)
+			th.title = meaning;
 		th.setAttribute("role", "columnheader");
 		th.scope = "col";
 		e.querySelector("thead tr").append(th);
@@ -148,8 +151,10 @@ function table(id, columns) {
 	function row_of(key) {
 		const tr = element("tr");
 		tr.setAttribute("role", "row");
-		for (const [label, kind] of columns) {
+		for (const [label, kind, , meaning] of columns) {
 			const td = element("td", "", kind);
+			if (meaning)
+				td.title = meaning;
 			td.setAttribute("role", "cell");
 			td.dataset.label = label;
 			tr.append(td);
@@ -228,7 +233,7 @@ function problems(status, nodes) {
 		found.push(["warn", "The pool has no store. Start a node with --store-size."]);
 	if (liars.length)
 		found.push(["warn", `${names_of(liars)} ${liars.length === 1 ? "reports" : "report"} ` +
-			"figures of a store that cannot be: they are bounded here. Is its program " +
+			"figures that cannot be: they are bounded here. Is its program " +
 			"damaged, or not KVPool? Look at it, and restart it."]);
 	if (links.protected === "tls" && links.expires_days <= EXPIRES_SOON_DAYS)
 		found.push(["warn", `The master's certificate expires in ${plural(
@@ -390,7 +395,16 @@ const show_directories = table("directories", [
 	["Objects", "number", (cell, directory) =>
 		set(cell, count(directory.objects).toLocaleString("en"))],
 	["Hit ratio, 1 h", "number", (cell, directory) =>
-		set(cell, percent(directory.hits, directory.lookups))],
+		set(cell, percent(directory.hits, directory.lookups)),
+	"Look-ups of files by mounts in the last hour: how many found one."],
+	["Best possible, 1 h", "number", (cell, directory) =>
+		set(cell, directory.best_hits === null ? "–" :
+			percent(directory.best_hits, directory.lookups)),
+	"How many of these look-ups could have found a file, had nothing been evicted: those of " +
+	"names that were asked for before (an estimate). Well above the hit ratio: more memory helps."],
+	["Loaded, 1 h", "number", (cell, directory) =>
+		set(cell, directory.loaded_bytes === null ? "–" : bytes(directory.loaded_bytes)),
+	"Bytes of the files that mounts opened to read in the last hour."],
 	["Evicted", "number", (cell, directory) => set(cell, directory.evicted ?
 		`${count(directory.evicted).toLocaleString("en")} (${bytes(
 			directory.evicted_bytes)})` : "0")],
@@ -405,12 +419,15 @@ function largest(directories) {
 	const rest = directories.filter((directory) => directory.name === null)
 		.concat(named.slice(DIRECTORIES));
 	const sum = (of) => rest.reduce((s, directory) => s + count(of(directory)), 0);
+	const sum_known = (of) => rest.some((directory) => of(directory) === null) ? null : sum(of);
 	const objects = sum((directory) => directory.objects);
 
 	return named.slice(0, DIRECTORIES).concat(rest.length ? [{
 		name: null, objects, bytes: sum((directory) => directory.bytes),
 		lookups: sum((directory) => directory.lookups),
 		hits: sum((directory) => directory.hits),
+		best_hits: sum_known((directory) => directory.best_hits),
+		loaded_bytes: sum_known((directory) => directory.loaded_bytes),
 		evicted: sum((directory) => directory.evicted),
 		evicted_bytes: sum((directory) => directory.evicted_bytes),
 		age_seconds: sum((directory) => count(directory.age_seconds) *

@@ -4,20 +4,26 @@
 
 /* Registers hold 0 (nothing seen) to RANK_MAX: the position of the first 1 in
  * the bits of a hash that do not select the register. */
-#define RANK_MAX (64 - POOL_DISTINCT_BITS + 1)
+#define RANK_MAX(bits) (64 - (bits) + 1)
 #define FOLDS (POOL_DISTINCT_BITS - POOL_FOLDED_BITS)
-#define FOLDED_RANK_MAX (RANK_MAX + FOLDS)
 
 /* ---- sketch ---- */
 
-void pool_distinct_add(struct pool_distinct *d, uint64_t hash)
+/* Of 2^bits registers. */
+static void add(uint8_t *registers, unsigned int bits, uint64_t hash)
 {
-	uint64_t rest = hash << POOL_DISTINCT_BITS;
-	uint8_t *max = &d->max[hash >> (64 - POOL_DISTINCT_BITS)];
-	uint8_t rank = rest ? (uint8_t)(__builtin_clzll(rest) + 1) : RANK_MAX;
+	uint64_t rest = hash << bits;
+	uint8_t *max = &registers[hash >> (64 - bits)];
+	unsigned int rank = rest ? (unsigned int)__builtin_clzll(rest) + 1 :
+				   RANK_MAX(bits);
 
 	if (rank > *max)
-		*max = rank;
+		*max = (uint8_t)rank;
+}
+
+void pool_distinct_add(struct pool_distinct *d, uint64_t hash)
+{
+	add(d->max, POOL_DISTINCT_BITS, hash);
 }
 
 /* Vectorised, which takes `restrict`: 1,000 nodes are merged in a
@@ -53,10 +59,10 @@ static double sigma(double x)
 /* Of 2^bits registers. */
 static uint64_t estimate(const uint8_t *registers, unsigned int bits)
 {
-	const unsigned int n = 1u << bits, rank_max = 64 - bits + 1;
+	const unsigned int n = 1u << bits, rank_max = RANK_MAX(bits);
 	const double m = n;
 	const double alpha = 0.7213475204444817; /* 1 / (2 ln 2) */
-	uint32_t with[FOLDED_RANK_MAX + 1] = { 0 };
+	uint32_t with[RANK_MAX(POOL_SMALL_BITS) + 1] = { 0 };
 	double z;
 
 	for (unsigned int i = 0; i < n; i++)
@@ -96,12 +102,17 @@ static void fold(const struct pool_distinct *d,
 	}
 }
 
-bool pool_folded_check(const uint8_t *folded, size_t len)
+static bool check(const uint8_t *registers, size_t len, unsigned int bits)
 {
 	for (size_t i = 0; i < len; i++)
-		if (folded[i] > FOLDED_RANK_MAX)
+		if (registers[i] > RANK_MAX(bits))
 			return false;
-	return len == POOL_FOLDED_SIZE;
+	return len == (size_t)1 << bits;
+}
+
+bool pool_folded_check(const uint8_t *folded, size_t len)
+{
+	return check(folded, len, POOL_FOLDED_BITS);
 }
 
 void pool_folded_merge(uint8_t folded[POOL_FOLDED_SIZE],
@@ -115,6 +126,29 @@ uint64_t pool_folded_count(const uint8_t folded[POOL_FOLDED_SIZE])
 	return estimate(folded, POOL_FOLDED_BITS);
 }
 
+/* ---- small ---- */
+
+void pool_small_add(uint8_t small[POOL_SMALL_SIZE], uint64_t hash)
+{
+	add(small, POOL_SMALL_BITS, hash);
+}
+
+bool pool_small_check(const uint8_t *small, size_t len)
+{
+	return check(small, len, POOL_SMALL_BITS);
+}
+
+void pool_small_merge(uint8_t small[POOL_SMALL_SIZE],
+		      const uint8_t from[POOL_SMALL_SIZE])
+{
+	merge(small, from, POOL_SMALL_SIZE);
+}
+
+uint64_t pool_small_count(const uint8_t small[POOL_SMALL_SIZE])
+{
+	return estimate(small, POOL_SMALL_BITS);
+}
+
 /* ---- window ---- */
 
 void pool_window_add(struct pool_window *w, uint64_t hash, bool hit)
@@ -126,12 +160,14 @@ void pool_window_add(struct pool_window *w, uint64_t hash, bool hit)
 	w->hits[i] += hit;
 }
 
-void pool_window_turn(struct pool_window *w, uint64_t now_ms)
+bool pool_window_turn(struct pool_window *w, uint64_t now_ms)
 {
 	uint64_t part = now_ms / (w->span_ms / POOL_WINDOW_PARTS);
 	uint64_t steps = part > w->part ? part - w->part : 0;
 	unsigned int i;
 
+	if (!steps)
+		return false;
 	if (steps > POOL_WINDOW_PARTS)
 		steps = POOL_WINDOW_PARTS;
 	for (; steps > 0; steps--) {
@@ -139,8 +175,8 @@ void pool_window_turn(struct pool_window *w, uint64_t now_ms)
 		memset(&w->keys[i], 0, sizeof(w->keys[i]));
 		w->seen[i] = w->hits[i] = 0;
 	}
-	if (part > w->part)
-		w->part = part;
+	w->part = part;
+	return true;
 }
 
 static void merge_parts(const struct pool_window *w, struct pool_distinct *ret)

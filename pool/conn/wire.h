@@ -39,6 +39,9 @@
 #define POOL_BATCH_MAX 1024	      /* items in one message */
 #define POOL_ASKED_WINDOWS 3
 #define POOL_ASKED_DIRS 64
+/* Bytes loaded of all directories of a node in a window: the sum of all nodes
+ * is a JSON integer. */
+#define POOL_ASKED_LOADED_MAX (1ull << 52)
 #define POOL_OPS_QUANTUM 256 /* changes of a node in one OPS; then the node may
 				have to wait (master/members.h) */
 /* Senders of batches start a new message beyond this payload size (a path alone

@@ -33,13 +33,22 @@ void node_heat_cut_off(struct pool_node *n);
 
 /* ---- asked.c: what could have been hit ---- */
 
+/* A directory's part of a report. */
+struct node_asked_report_dir {
+	Kvpool__AskedDir msg;
+	Kvpool__AskedWindow windows[POOL_ASKED_WINDOWS];
+	Kvpool__AskedWindow *window_list[POOL_ASKED_WINDOWS];
+	uint8_t names[POOL_ASKED_WINDOWS][POOL_SMALL_SIZE];
+};
+
 /* A report for the master; it borrows from n. */
 struct node_asked_report {
 	Kvpool__Asked msg;
 	Kvpool__AskedWindow windows[POOL_ASKED_WINDOWS];
 	Kvpool__AskedWindow *window_list[POOL_ASKED_WINDOWS];
-	Kvpool__AskedDir dirs[POOL_ASKED_DIRS], *dir_list[POOL_ASKED_DIRS];
 	uint8_t names[POOL_ASKED_WINDOWS][POOL_FOLDED_SIZE];
+	struct node_asked_report_dir dirs[POOL_ASKED_DIRS];
+	Kvpool__AskedDir *dir_list[POOL_ASKED_DIRS];
 };
 
 /* Registers the metrics. 0 or -ENOMEM. */
@@ -48,7 +57,10 @@ void node_asked_tick(struct pool_node *n, uint64_t now);
 void node_asked_gauges(struct pool_node *n);
 /* As of the last node_asked_gauges. New, or NULL: ENOMEM. */
 json_t *node_asked_json(const struct pool_node *n);
-void node_asked_report(struct pool_node *n, struct node_asked_report *ret);
+/* To be freed with free(); or NULL: ENOMEM, or nothing has changed since
+ * *sent, which is set (0: none was sent). */
+struct node_asked_report *node_asked_report(struct pool_node *n,
+					    uint64_t *sent);
 /* The seed of the pool's sketches. A new seed empties the windows. */
 void node_asked_seed(struct pool_node *n, uint64_t seed);
 

@@ -315,6 +315,9 @@ void pool_node_set_inode(struct pool_entry *e, void *inode);
  * windows of time. hit: dir has the name. */
 void pool_node_asked(struct pool_node *n, const struct node_dirent *dir,
 		     const char *name, size_t len, bool hit);
+/* The same of an open to read: o's size. */
+void pool_node_loaded(struct pool_node *n, const struct node_object *o,
+		      uint64_t bytes);
 /* The visible entry of a name, or NULL. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,

@@ -64,7 +64,7 @@ struct node_counters {
 	struct pool_counter prefetch_dropped, prefetch_skipped;
 	struct pool_counter published, same_content, stale_puts, unlinked;
 	struct pool_counter before_forgotten;
-	struct pool_counter put_bytes;
+	struct pool_counter put_bytes, loaded_bytes, asked_others;
 	struct pool_counter reserved_creates, served_creates;
 	struct pool_counter evicted_cache, evicted_last, evicted_alone,
 		evicted_recalled, evicted_forgotten;
@@ -100,13 +100,20 @@ struct node_asked {
 	struct pool_gauge lookups, hits, best_hits, names;
 };
 
-/* ... and in the last hour below one directory of the root */
+struct node_asked_part {
+	uint64_t part; /* of its window; the rest is of that time */
+	uint64_t seen, hits, loaded;
+	uint8_t names[POOL_SMALL_SIZE];
+};
+
+/* ... and below one directory of the root */
 struct node_asked_dir {
 	uint8_t name_len; /* 0: files in the root itself */
 	char name[POOL_NAME_MAX];
-	uint64_t last; /* part (of the window) of the last look-up */
-	uint64_t part[POOL_WINDOW_PARTS]; /* counted in seen[i], hits[i] */
-	uint64_t seen[POOL_WINDOW_PARTS], hits[POOL_WINDOW_PARTS];
+	uint64_t last; /* part of the longest window that was added to last */
+	/* Not added to the windows yet: a look-up counts once. */
+	struct node_asked_part recent;
+	struct node_asked_part at[POOL_ASKED_WINDOWS][POOL_WINDOW_PARTS];
 };
 
 struct pool_node {
@@ -124,6 +131,7 @@ struct pool_node {
 	struct node_asked_dir asked_dirs[POOL_ASKED_DIRS];
 	uint64_t asked_cookies[POOL_ASKED_DIRS]; /* of their pool_entry */
 	unsigned int nasked_dirs; /* with the first; 0: no look-up yet */
+	uint64_t asked_changes;	  /* of what a report has */
 
 	const struct pool_node_ops *ops;
 	void *ops_arg;

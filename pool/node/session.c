@@ -55,18 +55,20 @@ static void send_join(struct pool_node *n)
 
 static void send_heartbeat(struct pool_node *n)
 {
+	struct node_session *s = n->session;
 	Kvpool__Heartbeat hb = KVPOOL__HEARTBEAT__INIT;
-	struct node_asked_report asked;
+	struct node_asked_report *asked = NULL;
 	Kvpool__NodeInfo info;
 
 	node_session_info(n, &info);
 	hb.epoch = n->epoch;
 	hb.node = &info;
-	if (n->opts.mount && n->session->beats++ % ASKED_BEATS == 0) {
-		node_asked_report(n, &asked);
-		hb.asked = &asked.msg;
-	}
+	if (n->opts.mount && s->beats++ % ASKED_BEATS == 0)
+		asked = node_asked_report(n, &s->asked_sent);
+	if (asked)
+		hb.asked = &asked->msg;
 	(void)node_session_send_any(n, POOL_MSG_HEARTBEAT, 0, &hb.base);
+	free(asked);
 }
 
 /* ---- inventory: a walk over the tree ---- */
@@ -298,6 +300,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	s->clocks.n = 0;
 	s->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	s->beats = 0;
+	s->asked_sent = 0;
 	begin_inventory(n);
 }
 

@@ -41,6 +41,8 @@ struct node_session {
 	bool standby;			 /* the peer answered as a standby */
 	uint64_t beat_ms, heartbeat_ms;
 	unsigned int beats; /* sent in this session */
+	uint64_t asked_sent; /* node->asked_changes at the last report; 0: none
+				was sent in this session */
 	bool logged; /* the current failure has been logged */
 	int refused; /* status of the last refusal that was logged */
 	uint64_t refused_logged_ms;

@@ -89,6 +89,11 @@ static const struct {
 		"Look-up hits not fetched because of a bound"),
 	COUNTER(published, "published_total", "Objects published"),
 	COUNTER(put_bytes, "put_bytes_total", "Bytes sealed"),
+	COUNTER(loaded_bytes, "loaded_bytes_total",
+		"Bytes of the files that the mount opened to read"),
+	COUNTER(asked_others, "other_directories_total",
+		"Look-ups and opens of files counted together, as there are "
+		"too many directories in the root"),
 	COUNTER(same_content, "same_content_total",
 		"Files closed with the content that their name already had"),
 	COUNTER(before_forgotten, "unknown_contents_forgotten_total",

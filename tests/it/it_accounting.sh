@@ -8,7 +8,7 @@
 . "$(dirname "$0")/../lib/lib_accounting.sh"
 need_fuse
 
-start_master
+start_master --heartbeat 500ms
 start_node a --store-size 64M
 start_node b --store-size 64M --no-fd-passing --prefetch 0
 a=${mount[a]} b=${mount[b]}
@@ -85,4 +85,73 @@ returned() { [ "$(M c evicted_recalled_total)" -gt 0 ]; }
 wait_until 20 returned
 for n in a c; do wait_until 10 at_rest $n; done
 for n in a c; do adds_up $n; done
+
+echo "== directories: together what the mounts did; each what was asked of it, and could have hit"
+directory() { # NAME JQ-FILTER
+	jq -r --arg n "$1" ".directories[] | select(.name == \$n) | $2" "$tmp/directories"
+}
+of_mounts() { # FIGURE...: the sum of these of all nodes
+	local n f sum=0
+	for n in a b c; do
+		for f in "$@"; do sum=$((sum + $(M $n "$f"))); done
+	done
+	echo $sum
+}
+directories_add_up() {
+	local w
+	http "${admin[master]}/api/directories" >"$tmp/directories" || return 1
+	http "${admin[master]}/api/status" >"$tmp/status" || return 1
+	for w in 15m 1h 24h; do
+		all=$(jq -c "[.directories[].asked[\"$w\"]] |
+			[(map(.lookups) | add), (map(.hits) | add), (map(.loaded_bytes) | add)]" "$tmp/directories")
+		[ "$all" = "[$lookups,$hits,$loaded]" ] || return 1
+		[ "$(jq -c "[.asked[\"$w\"] | .lookups, .hits]" "$tmp/status")" = "[$lookups,$hits]" ] ||
+			return 1
+	done
+}
+told() { # all reports have arrived
+	hits=$(of_mounts 'lookup_hits_total{bytes="local"}' 'lookup_hits_total{bytes="peer"}')
+	lookups=$((hits + $(of_mounts lookup_misses_total)))
+	loaded=$(of_mounts loaded_bytes_total)
+	wait_until 20 directories_add_up || fail "directories: $all, not [$lookups,$hits,$loaded]"
+	echo "   look-ups, hits and bytes loaded of all directories: $all"
+}
+near() { # WHAT GOT WANT NAMES: by an estimate of so many names, within five standard errors
+	[ $((100 * ($2 > $3 ? $2 - $3 : $3 - $2))) -le $((25 * $4)) ] ||
+		fail "$1: $2, not about $3"
+	echo "   $1: $2 (about $3)"
+}
+mkdir "$a/one" "$a/two"
+for i in {1..10}; do random 100000 >"$a/one/file$i"; done
+sync "$a/one"
+wait_until 10 test -d "$b/two"
+told
+one=($(directory one '.lookups, .hits, .loaded_bytes'))
+before=($lookups $hits $loaded)
+for d in one two; do
+	for i in {1..300}; do [ ! -e "$a/$d/none$i" ]; done
+done
+for i in {1..300}; do [ ! -e "$b/one/none$i" ]; done # the same names
+for i in {301..600}; do [ ! -e "$b/two/none$i" ]; done # others
+for i in {1..10}; do cat "$a/one/file$i" >/dev/null; done # the kernel may know the names
+for i in {1..5}; do cat "$b/one/file$i" >/dev/null; done
+: >>"$a/one/file1" # nothing is read
+told
+equal "bytes loaded" $((loaded - before[2])) 1500000
+equal "one: bytes loaded" "$(directory one .loaded_bytes)" $((one[2] + 1500000))
+equal "one: look-ups" "$(directory one .lookups)" $((one[0] + lookups - before[0] - 600))
+[ "$(directory one .lookups)" -ge $((one[0] + 605)) ] || fail "look-ups are missing"
+equal "one: hits" "$(directory one .hits)" $((one[1] + hits - before[1]))
+equal "two: bytes loaded" "$(directory two .loaded_bytes)" 0
+equal "two: look-ups" "$(directory two .lookups)" 600
+equal "two: hits" "$(directory two .hits)" 0
+for w in 15m 1h 24h; do
+	near "one: names in $w" "$(directory one ".asked[\"$w\"].names")" 310 310
+	near "two: names in $w" "$(directory two ".asked[\"$w\"].names")" 600 600
+	# What both nodes asked for could have been a hit the second time.
+	near "one: best hits in $w" "$(directory one ".asked[\"$w\"].best_hits")" \
+		$(($(directory one .lookups) - 310)) 310
+	near "two: best hits in $w" "$(directory two ".asked[\"$w\"].best_hits")" 0 600
+done
+equal "one: best hits" "$(directory one .best_hits)" "$(directory one '.asked["1h"].best_hits')"
 pass

@@ -85,6 +85,32 @@ static void a_merge_is_a_union(void **state)
 	free(both);
 }
 
+/* Small ones: within four standard errors of 4.6 %. */
+static void a_small_estimate_is_within_19_percent(void **state)
+{
+	uint8_t a[POOL_SMALL_SIZE] = { 0 }, b[POOL_SMALL_SIZE] = { 0 };
+	uint64_t k = 0;
+
+	(void)state;
+	assert_int_equal(0, pool_small_count(a));
+	for (uint64_t next = 10; next < 1000000; next += next / 3 + 1) {
+		for (; k < next; k++)
+			pool_small_add(k % 2 ? a : b, hash_of(k));
+		for (uint64_t i = 0; i < next; i += 2)
+			pool_small_add(a, hash_of(i)); /* a has seen all */
+		assert_in_range(pool_small_count(a), k - k * 19 / 100,
+				k + k * 19 / 100);
+		pool_small_merge(b, a);
+		assert_memory_equal(a, b, sizeof(a));
+		assert_true(pool_small_check(a, sizeof(a)));
+	}
+	assert_false(pool_small_check(a, sizeof(a) - 1));
+	pool_small_add(a, 0);
+	assert_true(pool_small_check(a, sizeof(a)));
+	a[0]++;
+	assert_false(pool_small_check(a, sizeof(a)));
+}
+
 /* The hashes that an honest caller never has. */
 static void extreme_hashes_are_counted(void **state)
 {
@@ -295,6 +321,7 @@ int main(void)
 		cmocka_unit_test(an_estimate_is_within_3_percent),
 		cmocka_unit_test(repeats_change_nothing),
 		cmocka_unit_test(a_merge_is_a_union),
+		cmocka_unit_test(a_small_estimate_is_within_19_percent),
 		cmocka_unit_test(extreme_hashes_are_counted),
 		cmocka_unit_test(a_window_forgets_part_by_part),
 		cmocka_unit_test(a_long_pause_empties_a_window),

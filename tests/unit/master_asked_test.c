@@ -41,6 +41,10 @@ struct report {
 	Kvpool__AskedWindow *window_list[POOL_ASKED_WINDOWS + 1];
 	Kvpool__AskedDir dirs[POOL_ASKED_DIRS + 1];
 	Kvpool__AskedDir *dir_list[POOL_ASKED_DIRS + 1];
+	Kvpool__AskedWindow dir_windows[POOL_ASKED_DIRS][POOL_ASKED_WINDOWS];
+	Kvpool__AskedWindow
+		*dir_window_list[POOL_ASKED_DIRS][POOL_ASKED_WINDOWS];
+	uint8_t small[POOL_ASKED_DIRS][POOL_SMALL_SIZE];
 	uint8_t names[POOL_FOLDED_SIZE + 1];
 };
 
@@ -84,6 +88,32 @@ static void add_dir(struct report *r, const char *name, size_t len,
 	d->lookups = lookups;
 	d->hits = hits;
 	r->dir_list[r->msg.n_dirs++] = d;
+}
+
+/* The same, with windows: names from..upto - 1, as often as gives `lookups`. */
+static void add_dir_of(struct report *r, const char *name, uint64_t from,
+		       uint64_t upto, uint64_t lookups, uint64_t hits,
+		       uint64_t loaded)
+{
+	size_t i = r->msg.n_dirs;
+
+	for (uint64_t k = from; k < upto; k++)
+		pool_small_add(r->small[i], XXH3_64bits_withSeed(
+						    &k, sizeof(k), SEED));
+	for (unsigned int w = 0; w < POOL_ASKED_WINDOWS; w++) {
+		Kvpool__AskedWindow *to = &r->dir_windows[i][w];
+
+		kvpool__asked_window__init(to);
+		to->lookups = lookups;
+		to->hits = hits;
+		to->loaded = loaded;
+		to->names.data = r->small[i];
+		to->names.len = POOL_SMALL_SIZE;
+		r->dir_window_list[i][w] = to;
+	}
+	add_dir(r, name, strlen(name), lookups, hits);
+	r->dirs[i].windows = r->dir_window_list[i];
+	r->dirs[i].n_windows = POOL_ASKED_WINDOWS;
 }
 
 static void report(struct fake_node *n, struct report *r)
@@ -208,6 +238,56 @@ static void an_invalid_report_changes_nothing(void **state)
 	fill(&r, 0, 9, 0);
 	add_dir(&r, "d", 1, 1, 2);
 	refused(&r);
+	assert_true(master->members.by_index[node[0].index]->impossible);
+}
+
+/* What one directory says is bounded by what the mount asked for in all. */
+static void impossible_figures_of_a_directory_change_nothing(void **state)
+{
+	struct report r;
+
+	(void)state;
+	fill(&r, 0, 50, 0);
+	report(&node[0], &r);
+	fill(&r, 0, 9, 4);
+	add_dir_of(&r, "d", 0, 9, 10, 1, 0); /* more than all look-ups */
+	refused(&r);
+	fill(&r, 0, 9, 4);
+	add_dir_of(&r, "d", 0, 4, 5, 1, 0);
+	add_dir_of(&r, "d", 0, 4, 5, 1, 0); /* the same together */
+	refused(&r);
+	fill(&r, 0, 9, 4);
+	add_dir_of(&r, "d", 0, 9, 9, 5, 0); /* more hits */
+	refused(&r);
+	fill(&r, 0, 9, 4);
+	add_dir_of(&r, "d", 0, 100, 9, 4, 0); /* more names than look-ups */
+	refused(&r);
+	fill(&r, 0, 100, 4);
+	r.windows[2].lookups = 9; /* the same of all */
+	refused(&r);
+	fill(&r, 0, 9, 4);
+	add_dir_of(&r, "d", 0, 9, 9, 4, POOL_ASKED_LOADED_MAX);
+	add_dir_of(&r, "e", 0, 0, 0, 0, 1); /* more bytes than are added up */
+	refused(&r);
+	fill(&r, 0, 9, 4);
+	add_dir_of(&r, "d", 0, 9, 9, 4, UINT64_MAX);
+	refused(&r);
+	fill(&r, 0, 9, 4);
+	add_dir_of(&r, "d", 0, 9, 9, 4, 0);
+	r.small[0][3] = 99;
+	refused(&r);
+	fill(&r, 0, 9, 4);
+	add_dir_of(&r, "d", 0, 9, 9, 4, 0);
+	r.dir_windows[0][1].names.len--;
+	refused(&r);
+	fill(&r, 0, 9, 4);
+	add_dir_of(&r, "d", 0, 9, 9, 4, 0);
+	r.dirs[0].n_windows--;
+	refused(&r);
+	fill(&r, 0, 9, 4);
+	for (size_t i = 0; i < POOL_ASKED_DIRS; i++) /* of an older node */
+		add_dir(&r, "d", 1, 1ull << 50, 0);
+	refused(&r);
 }
 
 /* ---- directories ---- */
@@ -248,6 +328,106 @@ static void hits_are_added_by_directory(void **state)
 	assert_int_equal(24, figure(NULL, "lookups"));
 	assert_int_equal(4, figure(NULL, "hits"));
 	assert_int_equal(-1, figure("unknown", "lookups"));
+}
+
+/* -2: null; -3: there is no such figure. */
+static json_int_t figure_of(const char *name, const char *window,
+			    const char *key)
+{
+	json_t *j = master_directories_json(master), *d, *at;
+	json_int_t v = -1;
+	size_t i;
+
+	json_array_foreach(json_object_get(j, "directories"), i, d) {
+		const char *is = json_string_value(json_object_get(d, "name"));
+
+		if (!is || strcmp(is, name))
+			continue;
+		at = window ? json_object_get(json_object_get(d, "asked"),
+					      window) :
+			      d;
+		at = json_object_get(at, key);
+		v = json_is_integer(at) ? json_integer_value(at) :
+		    json_is_null(at)	? -2 :
+					  -3;
+	}
+	json_decref(j);
+	return v;
+}
+
+static void a_directory_could_have_hit_what_was_asked_again(void **state)
+{
+	static const char *const windows[] = { "15m", "1h", "24h", NULL };
+	struct report r;
+
+	(void)state;
+	fake_publish(&node[0], "a/k");
+	fake_publish(&node[0], "b/k");
+	fill(&r, 0, 10000, 2000);
+	add_dir_of(&r, "a", 0, 1000, 4000, 500, 7000);
+	add_dir_of(&r, "b", 5000, 6000, 1000, 200, 0);
+	report(&node[0], &r);
+	fill(&r, 0, 10000, 2000);
+	add_dir_of(&r, "a", 500, 1500, 1000, 100, 1000);
+	report(&node[1], &r);
+	for (size_t i = 0; i < 4; i++) {
+		const char *w = windows[i];
+
+		assert_int_equal(5000, figure_of("a", w, "lookups"));
+		assert_int_equal(600, figure_of("a", w, "hits"));
+		assert_int_equal(8000, figure_of("a", w, "loaded_bytes"));
+		/* 1500 names of two nodes, some of both */
+		assert_in_range(figure_of("a", w, "best_hits"), 3500 - 270,
+				3500 + 270);
+		assert_int_equal(1000, figure_of("b", w, "lookups"));
+		/* All were first look-ups: at best what was hit. */
+		assert_in_range(figure_of("b", w, "best_hits"), 200, 200 + 180);
+		assert_int_equal(0, figure_of("b", w, "loaded_bytes"));
+	}
+}
+
+static void what_an_older_node_does_not_tell_is_unknown(void **state)
+{
+	struct report r;
+
+	(void)state;
+	fake_publish(&node[0], "a/k");
+	fake_publish(&node[0], "b/k");
+	fill(&r, 0, 100, 0);
+	add_dir_of(&r, "a", 0, 10, 10, 0, 5);
+	add_dir_of(&r, "b", 0, 10, 10, 0, 5);
+	report(&node[0], &r);
+	fill(&r, 0, 100, 0);
+	add_dir(&r, "a", 1, 7, 3);
+	report(&node[1], &r);
+	assert_int_equal(17, figure_of("a", NULL, "lookups"));
+	assert_int_equal(3, figure_of("a", NULL, "hits"));
+	assert_int_equal(-2, figure_of("a", NULL, "best_hits"));
+	assert_int_equal(-2, figure_of("a", NULL, "loaded_bytes"));
+	assert_int_equal(-2, figure_of("a", NULL, "asked"));
+	assert_int_equal(5, figure_of("b", NULL, "loaded_bytes"));
+}
+
+/* The sums of all nodes that lie are JSON integers. */
+static void the_greatest_figures_do_not_wrap(void **state)
+{
+	struct report r;
+
+	(void)state;
+	fake_publish(&node[0], "a/k");
+	for (unsigned int i = 0; i < NNODES; i++) {
+		fill(&r, 0, 100, 0);
+		for (unsigned int w = 0; w < POOL_ASKED_WINDOWS; w++)
+			r.windows[w].lookups = r.windows[w].hits = 1ull << 50;
+		add_dir_of(&r, "a", 0, 10, 1ull << 50, 1ull << 50,
+			   POOL_ASKED_LOADED_MAX);
+		report(&node[i], &r);
+	}
+	assert_int_equal((json_int_t)NNODES << 50,
+			 figure_of("a", "24h", "best_hits"));
+	assert_int_equal((json_int_t)NNODES * (json_int_t)POOL_ASKED_LOADED_MAX,
+			 figure_of("a", "24h", "loaded_bytes"));
+	assert_true(POOL_ASKED_LOADED_MAX <= INT64_MAX / MASTER_NODES_MAX);
 }
 
 static void sums_follow_every_change_of_a_file(void **state)
@@ -333,7 +513,11 @@ int main(void)
 		T(names_that_two_nodes_asked_for_count_once),
 		T(the_first_seed_is_the_pool_s),
 		T(an_invalid_report_changes_nothing),
+		T(impossible_figures_of_a_directory_change_nothing),
 		T(hits_are_added_by_directory),
+		T(a_directory_could_have_hit_what_was_asked_again),
+		T(what_an_older_node_does_not_tell_is_unknown),
+		T(the_greatest_figures_do_not_wrap),
 		T(sums_follow_every_change_of_a_file),
 		T(evictions_count_in_their_directory),
 		T(directories_beyond_the_bound_are_among_the_others),

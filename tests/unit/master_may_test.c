@@ -8,6 +8,7 @@
 #include "master_fake_pool.h"
 
 #include "tests/unit/tls_pki.h"
+#include "pool/base/distinct.h"
 
 #define PUBLISH KVPOOL__OP__KIND__PUBLISH
 #define UNLINK KVPOOL__OP__KIND__UNLINK
@@ -567,9 +568,79 @@ static void its_inventory_brings_files_of_its_users_only(void **state)
 #define MAY(test) \
 	cmocka_unit_test_setup_teardown(test, may_setup, may_teardown)
 
+/* ---- reports of look-ups ---- */
+
+static json_int_t lookups_of(const char *name)
+{
+	json_t *j = master_directories_json(master), *d;
+	json_int_t v = -1;
+	size_t i;
+
+	json_array_foreach(json_object_get(j, "directories"), i, d) {
+		const char *is = json_string_value(json_object_get(d, "name"));
+
+		if (name ? is && !strcmp(is, name) : !is)
+			v = json_integer_value(json_object_get(d, "lookups"));
+	}
+	json_decref(j);
+	return v;
+}
+
+/* A node says that it looked up files of these directories, 7 of each. */
+static void says_look_ups(int i, const char *one, const char *other)
+{
+	Kvpool__AskedWindow w[POOL_ASKED_WINDOWS], *windows[POOL_ASKED_WINDOWS];
+	Kvpool__AskedDir d[2], *dirs[2] = { &d[0], &d[1] };
+	const char *const names[2] = { one, other };
+	uint8_t none[POOL_FOLDED_SIZE] = { 0 };
+	Kvpool__Heartbeat hb = KVPOOL__HEARTBEAT__INIT;
+	Kvpool__Asked a = KVPOOL__ASKED__INIT;
+
+	for (size_t k = 0; k < POOL_ASKED_WINDOWS; k++) {
+		kvpool__asked_window__init(&w[k]);
+		w[k].lookups = 14;
+		w[k].names.data = none;
+		w[k].names.len = sizeof(none);
+		windows[k] = &w[k];
+	}
+	for (size_t k = 0; k < 2; k++) {
+		kvpool__asked_dir__init(&d[k]);
+		d[k].name.data = (uint8_t *)(uintptr_t)names[k];
+		d[k].name.len = strlen(names[k]);
+		d[k].lookups = 7;
+	}
+	a.seed = 1;
+	a.windows = windows;
+	a.n_windows = POOL_ASKED_WINDOWS;
+	a.dirs = dirs;
+	a.n_dirs = 2;
+	hb.epoch = node[i].epoch;
+	hb.asked = &a;
+	assert_int_equal(0, pool_conn_send(node[i].conn, POOL_MSG_HEARTBEAT, 0,
+					   &hb.base));
+	settle_of(&node[i]);
+}
+
+static void look_ups_in_others_directories_are_not_theirs(void **state)
+{
+	(void)state;
+	all_come();
+	fake_publish(&node[0], "a/k");
+	fake_publish(&node[0], "secret/k");
+	says_look_ups(1, "a", "secret");
+	assert_int_equal(7, lookups_of("a"));
+	assert_int_equal(0, lookups_of("secret"));
+	assert_int_equal(7, lookups_of(NULL));
+	says_look_ups(0, "a", "secret");
+	assert_int_equal(14, lookups_of("a"));
+	assert_int_equal(7, lookups_of("secret"));
+	assert_int_equal(7, lookups_of(NULL));
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		MAY(look_ups_in_others_directories_are_not_theirs),
 		MAY(the_feed_has_only_the_namespaces_and_what_is_above),
 		MAY(a_picture_has_only_these),
 		MAY(deletions_elsewhere_are_not_sent),

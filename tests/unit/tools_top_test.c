@@ -206,11 +206,13 @@ static void a_node_says_its_hits(void **state)
 }
 
 static json_t *dir(json_t *name, json_int_t bytes, int objects, int age_s,
-		   json_int_t lookups, json_int_t hits)
+		   json_int_t lookups, json_int_t hits, json_t *best,
+		   json_t *loaded)
 {
-	return json_pack("{s:o, s:I, s:i, s:i, s:I, s:I}", "name", name,
-			 "bytes", bytes, "objects", objects, "age_seconds",
-			 age_s, "lookups", lookups, "hits", hits);
+	return json_pack("{s:o, s:I, s:i, s:i, s:I, s:I, s:o, s:o}", "name",
+			 name, "bytes", bytes, "objects", objects,
+			 "age_seconds", age_s, "lookups", lookups, "hits",
+			 hits, "best_hits", best, "loaded_bytes", loaded);
 }
 
 /* The directories' names in the frame, "gpu1" as 1. */
@@ -220,11 +222,13 @@ static void directories_have_a_table_and_orders_of_their_own(void **state)
 	json_t *list = json_array();
 
 	(void)state;
-	json_array_append_new(list, dir(json_string("gpu1"), 2048, 1, 7, 0, 0));
+	json_array_append_new(list, dir(json_string("gpu1"), 2048, 1, 7, 0, 0,
+					json_integer(0), json_integer(0)));
 	json_array_append_new(list, dir(json_string("gpu2"), 4096, 2, 7200,
-					1000, 250));
+					1000, 250, json_integer(625),
+					json_integer(3 << 20)));
 	json_array_append_new(list, dir(json_string("gpu3"), 1024, 3, 172800,
-					10, 11));
+					10, 11, json_null(), json_null()));
 	take(&t, three(0), 1000);
 	assert_int_equal(top_take_directories(&t, list), 0);
 	json_decref(list);
@@ -233,14 +237,14 @@ static void directories_have_a_table_and_orders_of_their_own(void **state)
 	assert_order(&t, "321");
 	assert_true(top_key(&t, 'd'));
 	assert_has(&t, "\nRepair: 7 short");
-	assert_has(&t, "\nDIRECTORY                                  SIZE   "
-		       "OBJECTS  LOOK-UPS %HITS    AGE\n"
-		       "gpu2                                    4.0 KiB"
-		       "         2      1000  25.0     2h\n"
-		       "gpu1                                    2.0 KiB"
-		       "         1         0     -     7s\n"
-		       "gpu3                                    1.0 KiB"
-		       "         3        10 100.0     2d\n");
+	assert_has(&t, "\nDIRECTORY                 SIZE   OBJECTS  LOOK-UPS "
+		       "%HITS %BEST     LOADED    AGE\n"
+		       "gpu2                   4.0 KiB         2      1000 "
+		       " 25.0  62.5    3.0 MiB     2h\n"
+		       "gpu1                   2.0 KiB         1         0 "
+		       "    -     -        0 B     7s\n"
+		       "gpu3                   1.0 KiB         3        10 "
+		       "100.0     -          -     2d\n");
 	assert_true(top_key(&t, 'o'));
 	assert_order(&t, "321");
 	assert_true(top_key(&t, 'h'));
@@ -266,22 +270,25 @@ static void directories_that_lie_stay_in_their_columns(void **state)
 
 	(void)state;
 	json_array_append_new(list, dir(json_null(), INT64_MAX, INT32_MAX,
-					INT32_MAX, INT64_MAX, INT64_MAX));
-	json_array_append_new(list, dir(json_string(""), -1, -1, -1, -1, -1));
+					INT32_MAX, INT64_MAX, INT64_MAX,
+					json_integer(INT64_MAX),
+					json_integer(INT64_MAX)));
+	json_array_append_new(list, dir(json_string(""), -1, -1, -1, -1, -1,
+					json_integer(-1), json_integer(-1)));
 	json_array_append_new(list, dir(json_string("\033[31m"), 0, 1, 119, 1,
-					2));
+					2, json_integer(3), json_string("x")));
 	json_array_append_new(list, json_integer(1));
 	take(&t, three(0), 1000);
 	assert_has(&t, "\nDIRECTORY ");
 	assert_int_equal(top_take_directories(&t, list), 0);
 	json_decref(list);
-	assert_has(&t, "\n(others)                                8.0 EiB "
-		       "999999999 999999999 100.0 24855d\n");
-	assert_has(&t, "\n(root)                                      0 B"
-		       "         0         0     -      -\n");
-	assert_has(&t, "\n?[31m                                       0 B"
-		       "         1         1 100.0   119s\n");
-	assert_has(&t, "\n?                                           0 B ");
+	assert_has(&t, "\n(others)               8.0 EiB 999999999 999999999 "
+		       "100.0 100.0    8.0 EiB 24855d\n");
+	assert_has(&t, "\n(root)                     0 B         0         0 "
+		       "    -     -        0 B      -\n");
+	assert_has(&t, "\n?[31m                      0 B         1         1 "
+		       "100.0 100.0          -   119s\n");
+	assert_has(&t, "\n?                          0 B ");
 	free(frame(&t, 400, 7));
 	top_fini(&t);
 }
