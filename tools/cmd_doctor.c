@@ -20,6 +20,7 @@ static const char *const costs[] = { [DOCTOR_SPEED] = "speed",
 /* Answers of the node, and findings. */
 struct visit {
 	struct pool_hostport admin;
+	struct pool_hostport master; /* host "": not given */
 	struct doctor d;
 	json_t *status, *devices, *nodes; /* own */
 	struct doctor_finding found[DOCTOR_FINDINGS_MAX];
@@ -234,6 +235,25 @@ static void put_log(const struct visit *v, const char *dir, const char *pid)
 	(void)run(!stat(from, &st) && S_ISREG(st.st_mode) ? file : journal, to);
 }
 
+/* What happened to the pool: of the master, which may be in the node's process.
+ * A bundle without it is of use as well. */
+static void put_events(struct visit *v, const char *dir)
+{
+	bool given = v->master.host[0] != '\0';
+	char *text;
+
+	if (cmd_get_text(given ? &v->master : &v->admin,
+			 "/api/events?limit=10000", &text)) {
+		fprintf(stderr, "kvpool: doctor: the bundle has no events of "
+				"the pool%s\n",
+			given ? "" : "; accepted: --master HOST:PORT, the "
+				     "master's admin address");
+		return;
+	}
+	put_text(dir, "api-events", text);
+	free(text);
+}
+
 static int fill(struct visit *v, const char *dir)
 {
 	json_t *json = findings_json(v);
@@ -258,8 +278,10 @@ static int fill(struct visit *v, const char *dir)
 		snprintf(name, sizeof(name), "/proc/%s/%s", pid, process[i]);
 		put_file(dir, v->d.root, name);
 	}
-	if (!rc)
+	if (!rc) {
 		put_log(v, dir, pid);
+		put_events(v, dir);
+	}
 	return rc;
 }
 
@@ -320,6 +342,12 @@ int cmd_doctor(int argc, char **argv)
 		  .help = "Also write FILE (tar.gz) for a report of a fault:\n"
 			  "state, metrics, log, facts about the machine; no\n"
 			  "keys, command lines or environments." },
+		{ .name = "master", .type = OPT_HOSTPORT, .value = &v.master,
+		  .arg = "HOST:PORT",
+		  .help = "The master's admin address: the bundle then has\n"
+			  "the pool's events. Default: the master in the\n"
+			  "node's process, if there is one.",
+		  .default_port = 7071, .no_env = true },
 		{ .name = "json", .type = OPT_FLAG, .value = &as_json,
 		  .help = "Print JSON." },
 		{ .name = NULL },
@@ -331,7 +359,8 @@ int cmd_doctor(int argc, char **argv)
 	rc = daemon_options_parse(
 		opts, argc, argv,
 		"usage: kvpool doctor [--admin HOST:PORT] [--root DIR] "
-		"[--bundle FILE] [--json]\n\n"
+		"[--bundle FILE] [--master HOST:PORT]\n"
+		"                     [--json]\n\n"
 		"Finds what costs a node and its machine speed or safety, "
 		"and names remedies.\n"
 		"Exit status 0: nothing; 1: something was found, or it failed.",

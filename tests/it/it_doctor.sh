@@ -70,7 +70,9 @@ cat "$tmp/said"
 echo "== a bundle: what it has, for whom, and what it has not"
 touch "$tmp/bundle.tar.gz"
 chmod 644 "$tmp/bundle.tar.gz"
-kvpool doctor --admin "${admin[a]}" --bundle "$tmp/bundle.tar.gz" >/dev/null || :
+kvpool doctor --admin "${admin[a]}" --bundle "$tmp/bundle.tar.gz" \
+	--master "${admin[master]}" >/dev/null 2>"$tmp/said" || :
+[ ! -s "$tmp/said" ] || fail "it says $(cat "$tmp/said")"
 [ "$(stat -c %a "$tmp/bundle.tar.gz")" = 600 ] || fail "others may read it"
 mkdir "$tmp/bundle"
 tar -C "$tmp/bundle" -xzf "$tmp/bundle.tar.gz"
@@ -79,6 +81,8 @@ for file in doctor.json api-status api-nodes api-devices metrics proc-meminfo \
 	"proc-${pid[a]}-limits"; do
 	[ -s "$tmp/bundle/$file" ] || fail "no $file: $(ls "$tmp/bundle")"
 done
+jq -e '.events | any(.kind == "joined" and (.text | startswith("a.do-tell")))' \
+	"$tmp/bundle/api-events" >/dev/null || fail "no events: $(cat "$tmp/bundle/api-events")"
 grep -rq do-tell "$tmp/bundle" || fail "grep finds nothing in it"
 ! grep -rl 'do-not-tell\|PRIVATE KEY' "$tmp/bundle" || fail "a secret is in it"
 ! ls -d /tmp/kvpool-bundle.* 2>/dev/null || fail "it left files"
@@ -86,8 +90,11 @@ grep -rq do-tell "$tmp/bundle" || fail "grep finds nothing in it"
 	fail "a bundle in no directory"
 [ "$(cat "$tmp/said")" = "kvpool: doctor: --bundle $tmp/none/b: No such file or directory" ] ||
 	fail "it says $(cat "$tmp/said")"
-(cd "$tmp" && kvpool doctor --admin "${admin[a]}" --bundle host:b.tar.gz >/dev/null) || :
+(cd "$tmp" && kvpool doctor --admin "${admin[a]}" --bundle host:b.tar.gz >/dev/null 2>said) || :
 tar --force-local -tzf "$tmp/host:b.tar.gz" ./doctor.json || fail "no bundle with a colon in its name"
+! tar --force-local -tzf "$tmp/host:b.tar.gz" ./api-events 2>/dev/null || fail "events of no master"
+grep -qx "kvpool: doctor: the bundle has no events of the pool; accepted: --master HOST:PORT, the\
+ master's admin address" "$tmp/said" || fail "it says $(cat "$tmp/said")"
 
 echo "== kvpool bench ends with it"
 kvpool bench --mount "${mount[a]}" --only access_hit --rounds 1 >/dev/null 2>"$tmp/said" ||
