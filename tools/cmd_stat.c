@@ -171,8 +171,9 @@ int cmd_stat(int argc, char **argv)
 		"usage: kvpool stat PATH [--admin HOST:PORT] [--json]\n\n"
 		"Shows one object. PATH is a file in a mount, or a path "
 		"relative to the\n"
-		"mount. For a directory in a mount: the rules that apply to "
-		"it.",
+		"mount. For a directory in a mount: the rules that are set on "
+		"it\n"
+		"(inherited ones are not shown).",
 		&nops, &ops, stdout, stderr);
 	if (rc)
 		return rc > 0 ? 0 : 2;
