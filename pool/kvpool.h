@@ -26,11 +26,13 @@
  * are NUL or '/'). A key belongs to a namespace, which is a directory of the
  * mount. kvpool_key_path returns a key's path below that directory; two keys
  * never have the same path. A key that is a valid file name is its own path.
- * Otherwise NUL becomes %00, '/' becomes %2F, and a '%' that would start such
- * an escape becomes %25. A name of more than 255 bytes is split into pieces of
- * 252 bytes; all but the last are directories, whose names end in %0C. So
- * objects that were put can be listed with ls and read by path, and the files
- * of a directory are objects of the namespace of that name.
+ * Otherwise NUL becomes %00, '/' becomes %2F, the first dot of "." and ".."
+ * (and of ".kvpool" in the root) becomes %2E, the empty key becomes %0E, and a
+ * '%' that would start such an escape becomes %25. A name of more than 255
+ * bytes is split into pieces of 252 bytes; all but the last are directories,
+ * whose names end in %0C. So objects that were put can be listed with ls and
+ * read by path, and the files of a directory are objects of the namespace of
+ * that name.
  *
  * UNITS. Sizes are bytes, times are seconds, unless a name says otherwise. An
  * object has 0 bytes or more, up to what the smallest store and this
@@ -160,7 +162,8 @@ struct kvpool_options {
 	 */
 	const char *buffer_dir;
 	uint64_t buffer_size;	/* most bytes in buffer_dir; 0: 256 MiB */
-	uint64_t timeout_ms;	/* of kvpool_connect; 0: 10 s */
+	uint64_t timeout_ms;	/* of kvpool_connect; 0: 10 s. Other calls have
+				   limits that cannot be set. */
 	unsigned int flags;	/* KVPOOL_INSECURE */
 	unsigned int threads;	/* that execute requests, 1 to 64; 0: 4 */
 	int log_level;		/* to stderr: 0 errors (default), 1 warnings, 2

@@ -50,8 +50,8 @@ struct pool_rules {
  * not depend on the time at which it is read, so that it can be stored);
  * replicas = 1..8; unlink = pool|node. An empty value unsets.
  * Returns 0; -ENOTSUP: not a rule (a read-only or unknown user.kvpool name);
- * -EINVAL: a rule with a bad value (what is accepted is in *ret_accepted,
- * constant text, if not NULL).
+ * -EINVAL: a rule with a bad value, or one of more than 31 bytes (what is
+ * accepted is in *ret_accepted, constant text, if not NULL).
  */
 int pool_rules_set(struct pool_rules *r, const char *name, const void *value,
 		   size_t len, bool is_dir, uint64_t now_wall_ns,

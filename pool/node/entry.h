@@ -168,8 +168,8 @@ void node_change_free(struct node_change *c);
 void node_learn_size(struct pool_node *n, struct node_entry *e, uint64_t size);
 /* Bytes to reserve for a new file in dir; 0: unknown. */
 uint64_t node_learn_predict(struct pool_node *n, struct node_dirent *dir);
-/* A name under which engines write before they rename (ENGINES of kvpool(7)).
- */
+/* A name under which engines write before they rename ("Publication" in
+ * kvpool(7)). */
 bool node_name_is_temporary(const char *name, size_t len);
 
 /* ---- attr.c ---- */

@@ -184,7 +184,8 @@ struct pool_node_opts {
 	bool foreign_memory; /* as in struct pool_conn_opts */
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
-	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
+	/* Of waits for other nodes or the master, as --deadline; 0: 2000. */
+	unsigned int deadline_ms;
 	/* > 0: bound of the descriptors kept of files that the mount has open
 	 * (struct node_fd), and of the objects borrowed from peers (further
 	 * ones are copied; never more than POOL_LENT_MAX).
