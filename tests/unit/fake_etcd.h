@@ -60,7 +60,7 @@ struct fake_etcd {
 	unsigned int slow_ms;	 /* delay of the next refusal of a token */
 	unsigned int token;	 /* number of the valid token */
 	unsigned int logins;	 /* login requests, refused ones included */
-	unsigned int no_token;	 /* requests refused for lack of a token */
+	unsigned int no_token;	 /* requests refused, without a token */
 };
 #define FAKE_USER "kv \"pool\""
 

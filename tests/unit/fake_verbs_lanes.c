@@ -314,8 +314,8 @@ static void played_frame(struct pool_conn *c, const struct pool_frame *f,
 
 	assert(fd < 0);
 	if (f->type == POOL_MSG_LINK) {
-		assert_true(link_msg_read(payload, f->payload_len, &p->said));
-		p->nsaid++;
+		assert_true(link_msg_read(payload, f->payload_len, &p->link));
+		p->nlinks++;
 	} else if (f->type == POOL_MSG_BUFFER) {
 		assert_true(link_buffer_read(payload, f->payload_len,
 					     &p->buffer));
@@ -382,7 +382,7 @@ static void answer_hello(struct lanes *w, bool plain)
 void lanes_play_holder(struct lanes *w)
 {
 	answer_hello(w, false);
-	lanes_until(w, w->played.nsaid == 1);
+	lanes_until(w, w->played.nlinks == 1);
 }
 
 void lanes_play_plain_holder(struct lanes *w)
@@ -441,7 +441,7 @@ void lanes_qp_open(struct lanes *w)
 void lanes_qp_connect(struct lanes *w)
 {
 	assert_int_equal(
-		verbs_qp_connect(w->played.qp, &w->played.said.address), 0);
+		verbs_qp_connect(w->played.qp, &w->played.link.address), 0);
 }
 
 void lanes_say_address(struct lanes *w, enum link_word word,

@@ -25,11 +25,11 @@ struct lanes_played {
 	struct pool_conn *conn; /* NULL: closed */
 	struct verbs_cq *cq;
 	struct verbs_qp *qp;
-	struct link_msg said; /* the last LINK received */
+	struct link_msg link; /* the last LINK received */
 	struct link_buffer buffer; /* the last BUFFER */
 	struct link_buffer first;  /* the last one for a range's first part */
 	struct link_note note;	   /* the last note */
-	unsigned int nsaid, nbuffers, nnotes, nbroken, ndata, ndone;
+	unsigned int nlinks, nbuffers, nnotes, nbroken, ndata, ndone;
 	int status; /* of the last work done */
 	uint8_t mem[8192];
 	struct verbs_region region;

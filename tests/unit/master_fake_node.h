@@ -41,7 +41,7 @@ struct fake_node {
 	uint8_t id[16];
 	const char *host;
 	const char *advertise; /* NULL: 127.0.0.1:1 */
-	const char *program;   /* NULL: an older version, which tells none */
+	const char *program;   /* NULL: an older version, which sends none */
 	uint64_t cert_expires; /* as in NodeInfo */
 	bool is_store, is_mount;
 	uint64_t capacity, used, evictable;

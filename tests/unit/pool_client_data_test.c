@@ -85,7 +85,7 @@ static void give(struct holder *h, uint64_t req, const Kvpool__Get *get)
 }
 
 /* Receives one frame on fd. False: the peer has closed. */
-static bool hear(struct holder *h, int fd)
+static bool receive(struct holder *h, int fd)
 {
 	uint8_t header[POOL_WIRE_HEADER], payload[8192];
 	struct pool_frame f;
@@ -119,7 +119,7 @@ static void *play(void *arg)
 	for (;;) {
 		poll(at, n, -1);
 		for (i = 1; i < n; i++)
-			if (at[i].revents && !hear(h, at[i].fd)) {
+			if (at[i].revents && !receive(h, at[i].fd)) {
 				close(at[i].fd);
 				at[i] = at[--n];
 				break;
@@ -313,7 +313,7 @@ static void another_node_at_its_address_is_not_asked(void **state)
 	holder_end(&h, &lines);
 }
 
-static void a_line_that_its_peer_has_closed_is_dialled_anew(void **state)
+static void a_line_that_its_peer_has_closed_is_dialled_again(void **state)
 {
 	struct client_lines lines;
 	struct client_line *l;
@@ -581,7 +581,7 @@ int main(void)
 		cmocka_unit_test(a_bad_holder_is_backed_off),
 		cmocka_unit_test(another_node_at_its_address_is_not_asked),
 		cmocka_unit_test(
-			a_line_that_its_peer_has_closed_is_dialled_anew),
+			a_line_that_its_peer_has_closed_is_dialled_again),
 		T(wrong_bytes_are_never_a_hit),
 		T(a_holder_that_stands_still_is_waited_for),
 		L(a_small_object_is_got_again_and_again),

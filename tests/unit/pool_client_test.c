@@ -948,7 +948,7 @@ static void what_neighbours_write_evicts_nothing(void **state)
 	unlink(path);
 }
 
-static void connecting_in_vain_says_why(void **state)
+static void a_failed_connect_names_the_reason(void **state)
 {
 	struct fixture *f = *state;
 	struct kvpool_options o = { .struct_size = sizeof(o),
@@ -1062,7 +1062,7 @@ int main(void)
 		  what_was_lent_is_not_written_again, setup_local, teardown,
 		  NULL },
 		T(what_neighbours_write_evicts_nothing),
-		T(connecting_in_vain_says_why),
+		T(a_failed_connect_names_the_reason),
 		T(a_link_that_another_user_made_is_no_buffer),
 		T(directories_are_used_again),
 	};

@@ -395,7 +395,7 @@ static void refused(struct pool_tls *tls, int err)
 	assert_int_equal(0, t.dials.frames);
 }
 
-static void a_role_that_is_not_wanted_is_not_heard(void **state)
+static void a_role_that_is_not_accepted_is_refused(void **state)
 {
 	(void)state;
 	t.opts.tls_roles = POOL_ROLE_BIT(POOL_ROLE_ADMIN);
@@ -512,7 +512,7 @@ static void what_a_role_may_not_send_ends_the_connection(void **state)
 	assert_int_equal(0, t.accepts.frames);
 }
 
-/* Said once more: a role too many in the table would let a node give orders. */
+/* The table again: one role too many in it would let a node give orders. */
 static void each_message_has_the_roles_that_may_send_it(void **state)
 {
 	const unsigned int master = POOL_ROLE_BIT(POOL_ROLE_MASTER),
@@ -616,7 +616,7 @@ int main(void)
 		T(what_was_read_ahead_is_taken_in_the_next_turn),
 		T(what_comes_with_the_end_of_the_handshake_is_taken),
 		T(a_detached_stream_goes_on),
-		T(a_role_that_is_not_wanted_is_not_heard),
+		T(a_role_that_is_not_accepted_is_refused),
 		T(plain_text_is_not_accepted),
 		T(a_dialler_in_plain_text_is_refused),
 		T(a_handshake_that_takes_too_long_ends),

@@ -670,9 +670,9 @@ static const struct master_grave *grave(struct fixture *f, const char *name)
 	return master_map_grave(&f->master->map, name, strlen(name));
 }
 
-/* Puts a version and removes it before any node hears of it. An absent node may
+/* Puts a version and removes it before any node receives it. An absent node may
  * return with the earlier version. */
-static void unheard(struct fixture *f, const char *name)
+static void put_and_unlink(struct fixture *f, const char *name)
 {
 	put_version(f, 0, name, 2);
 	unlink_it(f, 0, name);
@@ -687,7 +687,7 @@ static void an_unlink_of_an_unpublished_file_is_sent(void **state)
 	put_version(f, 1, "x", 1);
 	run_until(f, is_published(f, 0, "x"));
 	seen = node(f, 0)->seen_gen;
-	unheard(f, "k");
+	put_and_unlink(f, "k");
 	assert_non_null(grave(f, "k"));
 	assert_int_equal(seen, grave(f, "k")->gen);
 	/* Other files of the node are not affected. */
@@ -703,7 +703,7 @@ static void temporary_files_are_not_sent(void **state)
 
 	put_version(f, 1, "x", 1);
 	run_until(f, is_published(f, 0, "x"));
-	unheard(f, "k.tmp");
+	put_and_unlink(f, "k.tmp");
 	assert_null(grave(f, "k.tmp"));
 	assert_int_equal(0, pool_counter_value(
 				    &f->master->stats.c[MC_UNLINK]));
@@ -724,7 +724,7 @@ static void names_hidden_by_a_mount_are_not_sent(void **state)
 	sync_dir(f, 0);
 	assert_null(find(f, 0, "k"));
 	assert_reads(f, 1, "k", 1);
-	unheard(f, "k");
+	put_and_unlink(f, "k");
 	assert_reads(f, 1, "k", 1);
 	assert_int_equal(0, pool_counter_value(
 				    &f->master->stats.c[MC_UNLINK]));

@@ -77,7 +77,7 @@ static void on_when_notified(void *arg, uint64_t mark)
 	struct mount_calls *t = arg;
 
 	if (t->slow)
-		t->telling = mark;
+		t->mark = mark;
 	else
 		pool_node_notified(t->node, mark);
 }

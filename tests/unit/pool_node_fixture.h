@@ -31,8 +31,8 @@ struct mount_calls {
 	unsigned int changed, attr_changed, published, appeared, dir_gone;
 	unsigned int object_gone, expired, kept_waiting;
 	struct pool_node *node;
-	bool slow;	  /* the test calls pool_node_notified itself, ... */
-	uint64_t telling; /* ... for this mark; 0: none is due */
+	bool slow;     /* the test calls pool_node_notified itself, ... */
+	uint64_t mark; /* ... for this mark; 0: none is due */
 };
 
 struct member {

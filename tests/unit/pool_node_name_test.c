@@ -42,7 +42,7 @@ static void what_is_not_here_is_not_moved(void **state)
 	assert_false(known(f, 1, "new"));
 }
 
-static void a_rename_replaces_what_is_there_unless_told_not_to(void **state)
+static void a_rename_replaces_what_is_there_except_with_noreplace(void **state)
 {
 	struct fixture *f = *state;
 	uint64_t gen, id;
@@ -497,7 +497,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(a_held_object_moves_without_a_copy),
 		T(what_is_not_here_is_not_moved),
-		T(a_rename_replaces_what_is_there_unless_told_not_to),
+		T(a_rename_replaces_what_is_there_except_with_noreplace),
 		T(files_of_users_that_it_does_not_speak_for_are_not_renamed),
 		T(an_unlinked_name_is_hidden_at_once_and_stays_away),
 		T(unlinking_what_the_master_is_about_to_name_removes_it),

@@ -244,7 +244,7 @@ static void a_surplus_copy_is_cache_and_gone_after_a_restart(void **state)
 	assert_int_equal(POOL_EVICT_CACHE, e->obj->ev.class);
 	run_until(f, find(f, 0, "k")->replicas == 1 &&
 			     find(f, 1, "k")->replicas == 1);
-	/* While the node is down it would not hear of a deletion. */
+	/* While the node is down it would not receive a deletion. */
 	stop_node(f, i);
 	start_node(f, i);
 	run_until(f, is_up(f, i) && known(f, i, "k"));

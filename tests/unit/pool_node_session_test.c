@@ -32,8 +32,8 @@ static void batches_of_an_earlier_connection_are_not_acked(void **state)
 	start_pool(f, 1);
 	f->m[0].calls.slow = true;
 	publish(f, 0, "k", 1000, 1);
-	run_until(f, f->m[0].calls.telling);
-	old = f->m[0].calls.telling;
+	run_until(f, f->m[0].calls.mark);
+	old = f->m[0].calls.mark;
 	stop_master(f);
 	run_until(f, !node_session_up(node(f, 0)));
 	assert_false(node(f, 0)->ack_waits);
@@ -41,7 +41,7 @@ static void batches_of_an_earlier_connection_are_not_acked(void **state)
 	run_until(f, node(f, 0)->ack_waits);
 	pool_node_notified(node(f, 0), old);
 	assert_true(node(f, 0)->ack_waits);
-	pool_node_notified(node(f, 0), f->m[0].calls.telling);
+	pool_node_notified(node(f, 0), f->m[0].calls.mark);
 	assert_false(node(f, 0)->ack_waits);
 }
 
@@ -93,9 +93,9 @@ static const char *program_of(struct fixture *f, int i, int other)
 	return node_member(node(f, i), node(f, other)->index)->program;
 }
 
-/* What the member `other` is by a feed that says this of it. */
-static const char *program_told(struct fixture *f, int i, int other,
-				const char *program)
+/* The program of the member `other`, after a feed with this one. */
+static const char *program_by_feed(struct fixture *f, int i, int other,
+				   const char *program)
 {
 	Kvpool__NodeInfo info;
 
@@ -123,18 +123,19 @@ static void the_pools_versions_are_known(void **state)
 				       node(f, 1)->index),
 			"version")));
 	json_decref(j);
-	assert_string_equal("", program_told(f, 0, 1, ""));
-	assert_string_equal("1??[J", program_told(f, 0, 1, "1\n\xff[J"));
+	assert_string_equal("", program_by_feed(f, 0, 1, ""));
+	assert_string_equal("1??[J", program_by_feed(f, 0, 1, "1\n\xff[J"));
 	assert_string_equal("12345678901234567890123456789012345678901234567",
-			    program_told(f, 0, 1,
-					 "123456789012345678901234567890123456"
-					 "78901234567890"));
+			    program_by_feed(
+				    f, 0, 1,
+				    "123456789012345678901234567890123456"
+				    "78901234567890"));
 	stop_master(f);
 	run_until(f, !is_up(f, 0));
 	assert_string_equal("", node_session_program(node(f, 0)));
 }
 
-/* Of each node, what it said of itself is a row, also if that is not UTF-8. */
+/* Each node is a row, also if its name is not UTF-8. */
 static void a_name_that_is_not_utf8_is_shown(void **state)
 {
 	struct fixture *f = *state;
@@ -159,7 +160,7 @@ static void a_name_that_is_not_utf8_is_shown(void **state)
 
 /* A heartbeat of a master whose clock is so far behind ours, or ahead (ms < 0).
  */
-static void clock_told(struct fixture *f, int64_t ms)
+static void note_clock(struct fixture *f, int64_t ms)
 {
 	node_session_note_clock(node(f, 0),
 				(uint64_t)((int64_t)(pool_wall_ns() / 1000000) -
@@ -206,13 +207,13 @@ static void the_masters_clock_is_compared(void **state)
 	node(f, 0)->session->clocks.n = 0;
 	node_session_note_clock(node(f, 0), 0); /* of an older version */
 	assert_true(clock_ahead_ms(f) == INT64_MIN);
-	clock_told(f, 9000); /* this one was late */
+	note_clock(f, 9000); /* this one was late */
 	assert_about(9000);
-	clock_told(f, 5000);
-	clock_told(f, 8000);
+	note_clock(f, 5000);
+	note_clock(f, 8000);
 	assert_about(5000);
 	for (int i = 0; i < NODE_CLOCKS; i++)
-		clock_told(f, -7000);
+		note_clock(f, -7000);
 	assert_about(-7000);
 	assert_true(page_has(f, "\nkvpool_node_clock_ahead_seconds -7.0") ||
 		    page_has(f, "\nkvpool_node_clock_ahead_seconds -6.9"));
@@ -506,11 +507,11 @@ static void a_barrier_waits_until_other_kernels_are_notified(void **state)
 	put(f, 0, "k", 1000, 1);
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
 						    on_barrier));
-	run_until(f, find(f, 1, "k") && f->m[1].calls.telling);
+	run_until(f, find(f, 1, "k") && f->m[1].calls.mark);
 	run_for(f, 60);
 	assert_false(t.done);
 	f->m[1].calls.slow = false;
-	pool_node_notified(node(f, 1), f->m[1].calls.telling);
+	pool_node_notified(node(f, 1), f->m[1].calls.mark);
 	run_until(f, t.done);
 	assert_int_equal(0, t.status);
 }
@@ -532,7 +533,7 @@ static void a_patient_barrier_waits_while_something_is_done(void **state)
 	end = t.b.deadline_ms;
 	other_end = other.b.deadline_ms;
 	usleep(5000);
-	run_until(f, is_published(f, 0, "k") && f->m[1].calls.telling);
+	run_until(f, is_published(f, 0, "k") && f->m[1].calls.mark);
 	assert_true(t.b.deadline_ms > end);
 	assert_int_equal(other.b.deadline_ms, other_end);
 	/* Later changes do not extend the wait. */
@@ -541,7 +542,7 @@ static void a_patient_barrier_waits_while_something_is_done(void **state)
 	publish(f, 0, "later", 1000, 1);
 	assert_int_equal(t.b.deadline_ms, end);
 	f->m[1].calls.slow = false;
-	pool_node_notified(node(f, 1), f->m[1].calls.telling);
+	pool_node_notified(node(f, 1), f->m[1].calls.mark);
 	run_until(f, t.done && other.done);
 	assert_int_equal(0, t.status);
 	assert_int_equal(0, other.status);
@@ -577,14 +578,14 @@ static void a_barrier_asks_the_next_master_again(void **state)
 	put(f, 0, "k", 1000, 1);
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
 						    on_barrier));
-	run_until(f, f->m[1].calls.telling && is_published(f, 0, "k"));
+	run_until(f, f->m[1].calls.mark && is_published(f, 0, "k"));
 	run_for(f, 60); /* it asks */
 	assert_false(t.done);
 	stop_master(f);
 	run_until(f,
 		  !node_session_up(node(f, 0)) && !node_session_up(node(f, 1)));
 	f->m[1].calls.slow = false;
-	pool_node_notified(node(f, 1), f->m[1].calls.telling);
+	pool_node_notified(node(f, 1), f->m[1].calls.mark);
 	start_master(f);
 	run_until(f, t.done);
 	assert_int_equal(0, t.status);

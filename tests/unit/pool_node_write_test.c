@@ -500,7 +500,7 @@ static void beside_what_is_kept_nothing_is_reserved_by_guess(void **state)
 	o = create_in(f, 0, pool_node_root(node(f, 0)), "guess", 0);
 	assert_true(o->w->served);
 	pool_node_writer_closed(node(f, 0), o);
-	o = create_in(f, 0, pool_node_root(node(f, 0)), "told", 100 * KIB);
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "known", 100 * KIB);
 	assert_false(o->w->served);
 	pool_node_writer_closed(node(f, 0), o);
 }

@@ -526,10 +526,10 @@ static void a_damaged_file_that_is_large_is_not_kept_aside(void **state)
 
 	open_store(f, 64 * MIB);
 	id = put(f, MIB + 1, "large");
-	pool_store_quarantine(f->store, id, "said the test");
+	pool_store_quarantine(f->store, id, "by the test");
 	assert_false(exists(f, id) || kept_aside(f, id));
 	id = put(f, MIB - 4096, "less");
-	pool_store_quarantine(f->store, id, "said the test");
+	pool_store_quarantine(f->store, id, "by the test");
 	assert_true(!exists(f, id) && kept_aside(f, id));
 }
 
@@ -542,7 +542,7 @@ static void damaged_files_take_a_share_of_the_store_together(void **state)
 	open_store(f, 64 * MIB);
 	for (i = 0; i < 3; i++) {
 		id[i] = put(f, 2 * MIB / 5, "of two fifths");
-		pool_store_quarantine(f->store, id[i], "said the test");
+		pool_store_quarantine(f->store, id[i], "by the test");
 	}
 	assert_true(kept_aside(f, id[0]) && kept_aside(f, id[1]));
 	assert_false(exists(f, id[2]) || kept_aside(f, id[2]));

@@ -41,13 +41,13 @@ static void refused(const struct tls_san *sans, size_t n, const char *why)
 {
 	X509 *cert = make("x", sans, n);
 	struct pool_tls_id id = { .ndirs = 77 };
-	const char *said = NULL;
+	const char *message = NULL;
 
-	assert_int_equal(-EINVAL, pool_tls_id_read(cert, &id, &said));
+	assert_int_equal(-EINVAL, pool_tls_id_read(cert, &id, &message));
 	assert_int_equal(77, id.ndirs);
-	assert_non_null(said);
-	if (!strstr(said, why))
-		fail_msg("\"%s\" is not in \"%s\"", why, said);
+	assert_non_null(message);
+	if (!strstr(message, why))
+		fail_msg("\"%s\" is not in \"%s\"", why, message);
 	X509_free(cert);
 }
 #define REFUSED(why, ...)                                  \

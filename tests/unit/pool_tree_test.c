@@ -336,7 +336,7 @@ static void many_entries_are_found_and_removed(void **state)
 	assert_non_null(lookup(t, "d0/00000000.kv"));
 }
 
-static void a_name_is_told_from_one_with_the_same_hash(void **state)
+static void names_with_the_same_hash_are_distinct(void **state)
 {
 	enum { DIRS = 200000 }; /* some of them share a 32-bit hash */
 	struct pool_tree *t = *state;
@@ -895,7 +895,7 @@ int main(void)
 		T(a_removed_entry_is_gone_and_its_name_free),
 		T(many_entries_are_found_and_removed),
 		cmocka_unit_test(many_names_are_found_as_each_one_is),
-		T(a_name_is_told_from_one_with_the_same_hash),
+		T(names_with_the_same_hash_are_distinct),
 		T(names_are_found_by_a_hash_with_a_seed),
 		T(closing_a_tree_frees_every_entry_once),
 		T(a_reader_returns_entries_in_order_of_creation),

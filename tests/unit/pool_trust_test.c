@@ -589,18 +589,18 @@ static void a_crowd_of_strangers_is_cut_off(void **state)
 }
 
 /* Reads to the end. Was anything received? */
-static bool says_something(int fd)
+static bool receives_something(int fd)
 {
 	char buf[1024];
-	bool said = false;
+	bool received = false;
 	ssize_t n;
 
 	while ((n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0 ||
 	       (n < 0 && errno == EAGAIN)) {
-		said |= n > 0;
+		received |= n > 0;
 		uv_run(&loop, UV_RUN_NOWAIT);
 	}
-	return said;
+	return received;
 }
 
 static void strangers_one_by_one_all_get_an_error(void **state)
@@ -621,7 +621,7 @@ static void strangers_one_by_one_all_get_an_error(void **state)
 		htons(pool_listener_port(l));
 	for (size_t i = 0; i < 40; i++) {
 		fd = dial_as(STRANGER, &ss, NULL);
-		answered += says_something(fd);
+		answered += receives_something(fd);
 		close(fd);
 	}
 	pool_listener_close(l);

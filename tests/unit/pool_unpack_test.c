@@ -141,7 +141,7 @@ static void each_entry_may_have_some_of_a_neighbour(void **state)
 	accepted(b, POOL_MSG_INVENTORY);
 }
 
-static void what_is_said_over_and_over_is_bounded(void **state)
+static void repeated_fields_are_bounded(void **state)
 {
 	static const uint8_t node[] = { 0x12, 0 };
 	struct bytes *b = *state;
@@ -243,7 +243,7 @@ int main(void)
 		T(nothing_is_an_empty_message),
 		T(some_fields_of_a_neighbour_are_accepted_and_not_thousands),
 		T(each_entry_may_have_some_of_a_neighbour),
-		T(what_is_said_over_and_over_is_bounded),
+		T(repeated_fields_are_bounded),
 		T(xattrs_in_an_entry_are_bounded),
 		T(holders_in_an_entry_are_bounded),
 		T(a_payload_beyond_its_types_is_refused),

@@ -41,11 +41,11 @@ static void turns(int n)
 static void hold_link(void)
 {
 	lanes_play_holder(&w);
-	assert_int_equal(p->said.word, LINK_OFFER);
+	assert_int_equal(p->link.word, LINK_OFFER);
 	lanes_qp_open(&w);
 	lanes_qp_connect(&w);
-	lanes_say_address(&w, LINK_ACCEPT, LINK_PUSH, p->said.attempt, NULL);
-	lanes_until(&w, p->nsaid == 2 && p->said.word == LINK_UP);
+	lanes_say_address(&w, LINK_ACCEPT, LINK_PUSH, p->link.attempt, NULL);
+	lanes_until(&w, p->nlinks == 2 && p->link.word == LINK_UP);
 	lanes_until(&w, w.ups == 1);
 }
 
@@ -112,7 +112,7 @@ static void a_note_may_not_go_beyond_the_range(void **state)
 	(void)state;
 	hold(&m);
 	note(m.x.req, SIZE + 1, 0);
-	lanes_until(&w, p->said.word == LINK_DOWN);
+	lanes_until(&w, p->link.word == LINK_DOWN);
 	finish_by_tcp(&m);
 }
 
@@ -124,7 +124,7 @@ static void notes_may_not_go_back(void **state)
 	hold(&m);
 	note(m.x.req, SIZE / 2, 0);
 	note(m.x.req, SIZE / 2, 0);
-	lanes_until(&w, p->said.word == LINK_DOWN);
+	lanes_until(&w, p->link.word == LINK_DOWN);
 	finish_by_tcp(&m);
 }
 
@@ -135,7 +135,7 @@ static void a_note_of_another_length_breaks_the_link(void **state)
 	(void)state;
 	hold(&m);
 	lanes_work(&w, VERBS_SEND, "short", 5, 0, 0);
-	lanes_until(&w, p->said.word == LINK_DOWN);
+	lanes_until(&w, p->link.word == LINK_DOWN);
 	finish_by_tcp(&m);
 }
 
@@ -184,7 +184,7 @@ static void notes_about_a_range_of_another_link_are_passed_over(void **state)
 	assert_false(m.got);
 	map->l = own;
 	assert_true(w.lane->linked[LINK_PUSH]);
-	lanes_say(&w, LINK_DOWN, LINK_PUSH, p->said.attempt);
+	lanes_say(&w, LINK_DOWN, LINK_PUSH, p->link.attempt);
 	finish_by_tcp(&m);
 }
 
@@ -301,21 +301,21 @@ static void an_accept_of_nonsense_is_refused(void **state)
 	static void (*const fixes[])(struct verbs_address *a) = {
 		no_qpn, no_such_mtu, another_network
 	};
-	unsigned int said;
+	unsigned int before;
 
 	(void)state;
 	lanes_play_holder(&w);
 	lanes_qp_open(&w);
 	for (size_t i = 0; i < sizeof(fixes) / sizeof(fixes[0]); i++) {
-		said = p->nsaid;
-		assert_int_equal(p->said.word, LINK_OFFER);
-		lanes_say_address(&w, LINK_ACCEPT, LINK_PUSH, p->said.attempt,
+		before = p->nlinks;
+		assert_int_equal(p->link.word, LINK_OFFER);
+		lanes_say_address(&w, LINK_ACCEPT, LINK_PUSH, p->link.attempt,
 				  fixes[i]);
-		lanes_until(&w, p->nsaid > said);
-		assert_int_equal(p->said.word, LINK_DOWN);
+		lanes_until(&w, p->nlinks > before);
+		assert_int_equal(p->link.word, LINK_DOWN);
 		lanes_until(&w, w.ups == 1); /* the lane works without a link */
 		if (i + 1 < sizeof(fixes) / sizeof(fixes[0]))
-			lanes_until(&w, p->said.word == LINK_OFFER);
+			lanes_until(&w, p->link.word == LINK_OFFER);
 	}
 }
 
@@ -332,7 +332,7 @@ static void the_holder_does_not_offer(void **state)
 	(void)state;
 	lanes_play_holder(&w);
 	lanes_qp_open(&w);
-	lanes_say_address(&w, LINK_OFFER, LINK_PUSH, p->said.attempt, NULL);
+	lanes_say_address(&w, LINK_OFFER, LINK_PUSH, p->link.attempt, NULL);
 	lanes_until(&w, !p->conn && !w.lane);
 }
 
@@ -342,7 +342,7 @@ static void an_accept_comes_once(void **state)
 
 	(void)state;
 	hold(&m);
-	lanes_say_address(&w, LINK_ACCEPT, LINK_PUSH, p->said.attempt, NULL);
+	lanes_say_address(&w, LINK_ACCEPT, LINK_PUSH, p->link.attempt, NULL);
 	lanes_until(&w, !p->conn && m.got);
 	assert_true(m.x.landing.status < 0);
 	lanes_drop(&m);
@@ -352,7 +352,7 @@ static void a_link_of_no_kind_ends_the_lane(void **state)
 {
 	(void)state;
 	lanes_play_holder(&w);
-	lanes_say(&w, LINK_DOWN, (enum link_kind)7, p->said.attempt);
+	lanes_say(&w, LINK_DOWN, (enum link_kind)7, p->link.attempt);
 	lanes_until(&w, !p->conn && !w.lane);
 }
 
@@ -395,17 +395,17 @@ static void what_was_not_asked_for_is_not_read(void **state)
 static void pull(struct lanes_move *m)
 {
 	lanes_play_holder(&w);
-	lanes_say(&w, LINK_DOWN, LINK_PUSH, p->said.attempt);
+	lanes_say(&w, LINK_DOWN, LINK_PUSH, p->link.attempt);
 	lanes_until(&w, w.ups == 1);
 	lanes_expect(&w, m, 0, SIZE, true); /* makes the asker offer a link */
-	lanes_until(&w, p->said.word == LINK_OFFER &&
-				p->said.kind == LINK_PULL);
+	lanes_until(&w, p->link.word == LINK_OFFER &&
+				p->link.kind == LINK_PULL);
 	lanes_cancel(&w, m);
 	lanes_until(&w, m->got);
 	lanes_drop(m);
 	lanes_qp_open(&w);
 	lanes_qp_connect(&w);
-	lanes_say_address(&w, LINK_ACCEPT, LINK_PULL, p->said.attempt, NULL);
+	lanes_say_address(&w, LINK_ACCEPT, LINK_PULL, p->link.attempt, NULL);
 	lanes_until(&w, w.lane->linked[LINK_PULL]);
 	lanes_expect(&w, m, 0, SIZE, true);
 	turns(20);
@@ -542,8 +542,8 @@ static void ask(void)
 	lanes_play_asker(&w);
 	lanes_qp_open(&w);
 	lanes_say_address(&w, LINK_OFFER, LINK_PUSH, 1, NULL);
-	lanes_until(&w, p->nsaid == 1);
-	assert_int_equal(p->said.word, LINK_ACCEPT);
+	lanes_until(&w, p->nlinks == 1);
+	assert_int_equal(p->link.word, LINK_ACCEPT);
 	lanes_qp_connect(&w);
 	lanes_say(&w, LINK_UP, LINK_PUSH, 1);
 	turns(20);
@@ -570,12 +570,12 @@ static void an_offer_of_nonsense_is_refused(void **state)
 	lanes_play_asker(&w);
 	lanes_qp_open(&w);
 	lanes_say_address(&w, LINK_OFFER, LINK_PUSH, 1, no_qpn);
-	lanes_until(&w, p->nsaid == 1);
-	assert_int_equal(p->said.word, LINK_DOWN);
+	lanes_until(&w, p->nlinks == 1);
+	assert_int_equal(p->link.word, LINK_DOWN);
 	lanes_say_address(&w, LINK_OFFER, LINK_PULL, 1, no_such_mtu);
-	lanes_until(&w, p->nsaid == 2);
-	assert_int_equal(p->said.word, LINK_DOWN);
-	assert_int_equal(p->said.kind, LINK_PULL);
+	lanes_until(&w, p->nlinks == 2);
+	assert_int_equal(p->link.word, LINK_DOWN);
+	assert_int_equal(p->link.kind, LINK_PULL);
 	lanes_say(&w, LINK_UP, LINK_PUSH, 1); /* of no offer */
 	lanes_say(&w, LINK_UP, LINK_PULL, 77);
 	turns(20);
@@ -589,9 +589,9 @@ static void the_requester_may_offer_again(void **state)
 	ask();
 	for (uint32_t i = 2; i < 40; i++) {
 		lanes_say_address(&w, LINK_OFFER, LINK_PUSH, i, NULL);
-		lanes_until(&w, p->nsaid == i);
-		assert_int_equal(p->said.word, LINK_ACCEPT);
-		assert_int_equal(p->said.attempt, i);
+		lanes_until(&w, p->nlinks == i);
+		assert_int_equal(p->link.word, LINK_ACCEPT);
+		assert_int_equal(p->link.attempt, i);
 	}
 }
 
@@ -775,8 +775,8 @@ static void the_requester_sends_no_notes(void **state)
 	(void)state;
 	ask();
 	note(1, SIZE, 0);
-	lanes_until(&w, p->nsaid == 2);
-	assert_int_equal(p->said.word, LINK_DOWN);
+	lanes_until(&w, p->nlinks == 2);
+	assert_int_equal(p->link.word, LINK_DOWN);
 }
 
 static void the_requester_can_access_nothing(void **state)
@@ -797,7 +797,7 @@ static void the_requester_can_access_nothing(void **state)
 	assert_int_equal(pool_gauge_value(&w.cached.count), 1);
 	source = fake_verbs_last_region();
 	assert_int_equal(fake_verbs_access(source), 0);
-	qp = fake_verbs_qp_attr(p->said.address.qpn);
+	qp = fake_verbs_qp_attr(p->link.address.qpn);
 	assert_int_equal(qp->qp_access_flags, 0);
 	lanes_work(&w, VERBS_READ, "", 1, (uintptr_t)source->addr,
 		   source->rkey);
@@ -842,8 +842,8 @@ static void a_range_may_not_be_read_for_ever(void **state)
 	lanes_play_asker(&w);
 	lanes_qp_open(&w);
 	lanes_say_address(&w, LINK_OFFER, LINK_PULL, 1, NULL);
-	lanes_until(&w, p->nsaid == 1);
-	assert_int_equal(p->said.word, LINK_ACCEPT);
+	lanes_until(&w, p->nlinks == 1);
+	assert_int_equal(p->link.word, LINK_ACCEPT);
 	lanes_qp_connect(&w);
 	lanes_say(&w, LINK_UP, LINK_PULL, 1);
 	turns(20);

@@ -117,7 +117,8 @@ static void is_broken_off_and_sent_by_tcp(bool pull, enum ibv_wc_status status)
 	fake_verbs_step(3);
 	if (status)
 		fake_verbs_status(1, status);
-	fake_verbs_hold(status == IBV_WC_SUCCESS); /* else nothing is said */
+	/* Held work reports no failure. */
+	fake_verbs_hold(status == IBV_WC_SUCCESS);
 	for (int i = 0; i < 2; i++)
 		lanes_check(&w, &m[i]);
 	assert_true(count(&w.holds.rdma_fallbacks) > 0);
@@ -221,7 +222,7 @@ static void without_registration_by_tcp(bool pull, unsigned int nth, bool holds)
 	join();
 	in = count(&w.asks.rdma_in);
 	fake_verbs_fail("ibv_reg_mr", nth, ENOMEM);
-	if (!pull && holds) /* retried in vain without the cached ones */
+	if (!pull && holds) /* the retry without the cached ones fails, too */
 		fake_verbs_fail("ibv_reg_mr", nth + 1, ENOMEM);
 	move(0, 3 * MIB, pull);
 	assert_true(count(&w.asks.rdma_in) < in + 3 * MIB);
