@@ -12,7 +12,7 @@
  * A version's bytes are a function of its id, and begin with that id, so a
  * reader detects a short, torn, mixed or outdated file.
  *
- * Thread: any, unless said otherwise.
+ * Thread: any, unless noted otherwise.
  */
 #ifndef TESTS_CHAOS_H
 #define TESTS_CHAOS_H

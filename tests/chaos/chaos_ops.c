@@ -534,7 +534,7 @@ static int op_read(struct chaos_worker *w, struct chaos_key *key)
 		return (int)-n;
 	chaos_fail(key, "mount %d: %s: %s", w->mount,
 		   opened ? "read after a successful open" : "open",
-		   n == -EUCLEAN ? "not as many bytes as fstat said" :
+		   n == -EUCLEAN ? "not as many bytes as by fstat" :
 				   strerror((int)-n));
 	return (int)-n;
 }

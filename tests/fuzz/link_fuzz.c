@@ -44,15 +44,15 @@ static void check_text(const char *text)
 
 static void check_link(const uint8_t *payload, size_t len)
 {
-	struct link_msg said;
+	struct link_msg msg;
 
-	if (!link_msg_read(payload, len, &said))
+	if (!link_msg_read(payload, len, &msg))
 		return;
-	require(said.word >= LINK_OFFER && said.word <= LINK_DOWN);
-	require(memchr(said.text, 0, sizeof(said.text)) != NULL);
-	check_text(said.text);
-	if (said.word == LINK_OFFER || said.word == LINK_ACCEPT)
-		check_address(&said.address);
+	require(msg.word >= LINK_OFFER && msg.word <= LINK_DOWN);
+	require(memchr(msg.text, 0, sizeof(msg.text)) != NULL);
+	check_text(msg.text);
+	if (msg.word == LINK_OFFER || msg.word == LINK_ACCEPT)
+		check_address(&msg.address);
 }
 
 static void check_buffer(const uint8_t *payload, size_t len)

@@ -61,7 +61,7 @@ static double rss_gb(void)
 
 /* ---- one run ---- */
 
-static void told(void *arg, struct sim_world *w, const struct sim_phase *p)
+static void on_phase(void *arg, struct sim_world *w, const struct sim_phase *p)
 {
 	struct run *r = arg;
 
@@ -84,7 +84,7 @@ static int run_here(struct sim_story_opts *o, struct run *r)
 	o->world.dir = dir;
 	pool_log_set_level(POOL_LOG_ERROR);
 	sim_log_turns(r->turn, TURNS_MAX);
-	good = sim_story_run(o, told, r);
+	good = sim_story_run(o, on_phase, r);
 	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
 	return system(cmd) || !good;
 }

@@ -27,7 +27,7 @@ struct outcome {
 	unsigned int phases;
 };
 
-static void told(void *arg, struct sim_world *w, const struct sim_phase *p)
+static void on_phase(void *arg, struct sim_world *w, const struct sim_phase *p)
 {
 	struct outcome *o = arg;
 
@@ -53,7 +53,7 @@ static bool run(uint64_t seed, struct outcome *ret)
 	o.world.seed = seed;
 	o.world.dir = dir;
 	print_message("seed %llu\n", (unsigned long long)seed);
-	good = sim_story_run(&o, told, ret);
+	good = sim_story_run(&o, on_phase, ret);
 	unit_dir_remove(dir);
 	return good;
 }

@@ -231,7 +231,7 @@ static void on_welcome(struct sim_node *n, const Kvpool__Welcome *w)
 	n->epoch = w->epoch;
 	n->state = NODE_TELLING;
 	n->dial_delay_ns = DIAL_NS;
-	n->told = 0;
+	n->sent = 0;
 	sim_node_tidy(n);
 	sim_at(&n->tell, sim_now_ns());
 	sim_at(&n->beat, sim_now_ns() + sim_random(HEARTBEAT_NS));

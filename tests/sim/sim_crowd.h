@@ -44,7 +44,7 @@ struct sim_node {
 	uint64_t epoch;
 	uint64_t capacity, used;
 	uint32_t *list; /* owns; keys it may hold a copy of */
-	uint32_t n, cap, told; /* told: sent in the inventory so far */
+	uint32_t n, cap, sent; /* sent: in the inventory so far */
 	struct pool_list copying; /* struct copy */
 	struct sim_op ops[SIM_OPS_MAX]; /* in flight */
 	unsigned int nops;

@@ -159,8 +159,8 @@ static void send_inventory(struct sim_node *n)
 	Kvpool__Inventory msg = KVPOOL__INVENTORY__INIT;
 
 	batch.n = 0;
-	for (; n->told < n->n && batch.n < POOL_BATCH_MAX; n->told++) {
-		uint32_t key = n->list[n->told];
+	for (; n->sent < n->n && batch.n < POOL_BATCH_MAX; n->sent++) {
+		uint32_t key = n->list[n->sent];
 		int copy = sim_key_copy(&keys[key], n->nr);
 
 		if (copy >= 0)
@@ -169,7 +169,7 @@ static void send_inventory(struct sim_node *n)
 	}
 	msg.entries = batch.list;
 	msg.n_entries = batch.n;
-	msg.last = n->told == n->n;
+	msg.last = n->sent == n->n;
 	send_msg(n, POOL_MSG_INVENTORY, 0, &msg.base);
 }
 
@@ -179,9 +179,9 @@ void sim_say_inventory(struct sim_event *e)
 
 	if (n->state != NODE_TELLING)
 		return;
-	while (n->told < n->n && pool_conn_queued(n->conn) < TELL_QUEUE)
+	while (n->sent < n->n && pool_conn_queued(n->conn) < TELL_QUEUE)
 		send_inventory(n);
-	if (n->told < n->n) {
+	if (n->sent < n->n) {
 		sim_at(&n->tell, sim_now_ns() + TELL_NS);
 		return;
 	}

@@ -86,7 +86,7 @@ struct sn_op {
 	bool taken; /* reopened for writing before it was acknowledged */
 	bool cut;   /* taken, and then its node died: it may be gone */
 	bool in_pool; /* SN_WRITE: it was in the master's map */
-	bool told;  /* SN_REMOVE: an UNLINK has reached the master */
+	bool sent;  /* SN_REMOVE: an UNLINK has reached the master */
 	unsigned int node;
 	uint64_t bytes, size;
 	XXH128_hash_t sum;

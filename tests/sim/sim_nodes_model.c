@@ -103,7 +103,7 @@ static uint64_t removed_by(const struct sn_name *nm, uint64_t known)
 
 	for (i = 0; i < nm->nops; i++)
 		if (nm->op[i].kind == SN_REMOVE && !nm->op[i].void_ &&
-		    nm->op[i].told && (nm->op[i].knows & known) == known)
+		    nm->op[i].sent && (nm->op[i].knows & known) == known)
 			by |= bit(nm, &nm->op[i]);
 	return by;
 }
@@ -385,12 +385,12 @@ static void told_gone(struct sn *s, const char *path, size_t len, uint64_t gen,
 			 how, (int)len, path);
 }
 
-static void told(struct sn_name *nm, unsigned int node)
+static void note_sent(struct sn_name *nm, unsigned int node)
 {
 	unsigned int i;
 
 	for (i = 0; i < nm->nops; i++)
-		nm->op[i].told |= nm->op[i].kind == SN_REMOVE &&
+		nm->op[i].sent |= nm->op[i].kind == SN_REMOVE &&
 				  nm->op[i].node == node;
 }
 
@@ -409,7 +409,7 @@ static void note_unlinks(const Kvpool__Ops *o, unsigned int node)
 		if (!nm)
 			continue;
 		nm->unlinked[nm->nunlinked++ % SN_UNLINKED] = m->gen;
-		told(nm, node);
+		note_sent(nm, node);
 	}
 }
 

@@ -105,7 +105,7 @@ static void run_phase(struct sim_world *w, const struct sim_story_opts *o,
 }
 
 bool sim_story_run(const struct sim_story_opts *o,
-		   void (*told)(void *arg, struct sim_world *w,
+		   void (*done)(void *arg, struct sim_world *w,
 				const struct sim_phase *p),
 		   void *arg)
 {
@@ -117,7 +117,7 @@ bool sim_story_run(const struct sim_story_opts *o,
 	sim_world_open(w, &o->world);
 	for (i = 0; i < sizeof(phases) / sizeof(phases[0]) && !p.wrong; i++) {
 		run_phase(w, o, i, &p);
-		told(arg, w, &p);
+		done(arg, w, &p);
 	}
 	sim_world_close(w);
 	free(w);

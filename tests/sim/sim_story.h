@@ -27,10 +27,10 @@ struct sim_story_opts {
 	uint64_t limit_ns; /* to come to rest */
 };
 
-/* Calls told after each phase, and ends after a failed one. True: none
+/* Calls done after each phase, and ends after a failed one. True: none
  * failed. */
 bool sim_story_run(const struct sim_story_opts *o,
-		   void (*told)(void *arg, struct sim_world *w,
+		   void (*done)(void *arg, struct sim_world *w,
 				const struct sim_phase *p),
 		   void *arg);
 

@@ -31,7 +31,7 @@ static int rename_over_existing(const struct eng_dir *t)
 	TRY(put(t, "k", 0));
 	TRY(await_b(t, "k", "k", 0));
 	TRY(eng_put(t->d, "other", "other", 1, SIZE, 0));
-	/* Same content function as "k", to be told apart by version. */
+	/* Same content function as "k", distinguished by version. */
 	TRY(put(t, "k", 2));
 	EXPECT(eng_read(eng_join(a, t->d, "k"), 0, "k", 4, SIZE, &v) == 0 &&
 		       v == 2, "expected version 2 at once, got %d", v);
@@ -186,7 +186,7 @@ static int unlink_while_open(const struct eng_dir *t)
 	return await_b(t, "k", "k", 1);
 }
 
-/* A file without a name lives on for who writes it: size, truncation, end. */
+/* An unlinked file still works for its writer: size, truncation, end. */
 static int nameless_file_works(int fd, const char *how)
 {
 	struct stat st;

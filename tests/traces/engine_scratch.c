@@ -7,7 +7,7 @@
 
 #define CLASS "user.kvpool.class"
 
-/* 0, or 1: the file system knows no such attribute (said aloud). */
+/* 0, or 1: the file system does not support the attribute, which is noted. */
 static int set_class(const char *dir, const char *value)
 {
 	if (setxattr(dir, CLASS, value, strlen(value), 0) == 0)
@@ -320,8 +320,8 @@ static int noevict_put(const char *dir, unsigned i, unsigned *ret_bad)
 	if (at == FILL_SIZE) {
 		if (rename(from, to) == 0)
 			return 0;
-		/* What outgrew its reservation unseen goes when it is closed:
-		 * before the rename, or after it. */
+		/* A file that outgrew its reservation is removed at its
+		 * close: before the rename, or after it. */
 		EXPECT(errno == ENOSPC || errno == EIO || errno == ENOENT,
 		       "expected the rename of %s, or ENOSPC, got %s", from,
 		       strerror(errno));
