@@ -19,7 +19,7 @@ answers() { # PORT
 	: 2>/dev/null <>"/dev/tcp/127.0.0.1/$1"
 }
 
-# Lines of the table, or the last thing that it said instead.
+# Lines of the table, or the last line of its errors instead.
 measure() { # WHAT COMMAND...
 	local what=$1 status=0
 	shift

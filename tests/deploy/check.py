@@ -111,15 +111,15 @@ def names_in_readme(folder: str) -> list[str]:
     if f" {len(MUTATIONS)} mistakes," not in text:
         bad.append(f"README.md: not {len(MUTATIONS)} mistakes")
     for theirs, ours in rows:
-        said = subprocess.run(
+        errors = subprocess.run(
             [f"{folder}/kvpoold", "--foreground"],
             env={theirs: "x"},
             capture_output=True,
             text=True,
         ).stderr
         wanted = f"the same as {ours} or" if ours else f"{theirs} has no effect"
-        if wanted not in said:
-            bad.append(f"README.md: {theirs}: {ours or 'none'}, but kvpoold: {said}")
+        if wanted not in errors:
+            bad.append(f"README.md: {theirs}: {ours or 'none'}, but kvpoold: {errors}")
     return bad
 
 

@@ -44,10 +44,10 @@ class Talks:
             for turn in range(self.work.turns):
                 prompt = talk.next_prompt()
                 at = self.urls[self.work.server(i, turn, len(self.urls))]
-                said = ask(at, prompt)
+                answer = ask(at, prompt)
                 self.turns += 1
                 self.could += before
-                self.loaded += said["loaded"]
+                self.loaded += answer["loaded"]
                 before = len(prompt) // BLOCK
                 talk.answered([7] * self.work.answer)
             self.prompts.append(prompt)
@@ -57,8 +57,8 @@ class Talks:
         """Blocks of all conversations that are not in the pool any more."""
         lost = 0
         for i, prompt in enumerate(self.prompts):
-            said = ask(self.urls[i % len(self.urls)], prompt)
-            lost += said["computed"]
+            answer = ask(self.urls[i % len(self.urls)], prompt)
+            lost += answer["computed"]
         return lost
 
 

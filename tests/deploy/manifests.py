@@ -120,7 +120,7 @@ def render(folder: pathlib.Path) -> list[Object]:
 
 @dataclasses.dataclass
 class Pod:
-    """A pod template and what is said about it."""
+    """A pod template and what its owner declares about it."""
 
     name: str  # of the role or workload
     owner: Object  # the object that has it

@@ -61,12 +61,12 @@ class Talks:
         prompt = talk.next_prompt()
         at = WORK.server(talk.number, talk.turn, len(self.servers))
         before = self.servers[at].sources()
-        said = self.servers[at].says(0, "", prompt, WORK.answer).tokens
+        answer = self.servers[at].says(0, "", prompt, WORK.answer).tokens
         found = self.servers[at].sources() - before
         right = self.alone.says(0, "", prompt, WORK.answer).tokens
-        assert said == right, f"server {at} says {said}, without a pool {right}"
-        assert len(said) == WORK.answer, said
-        talk.answered(said)
+        assert answer == right, f"server {at} answers {answer}, without a pool {right}"
+        assert len(answer) == WORK.answer, answer
+        talk.answered(answer)
         self.turns += 1
         self.from_pool[at] += found.outside // BLOCK
         print(f"   conversation {talk.number}, turn {talk.turn}, server {at}: {found}")

@@ -13,7 +13,7 @@ The compute step stands for prefill: dense layers of the model whose KV that is
 (8 layers, hidden size 1024, 8 KV heads of 128, bfloat16), in one thread, and
 DENSE of them for each chunk (8: a model's worth).
 
-Exit status: 1 if bytes are wrong; an aim that is missed is only said.
+Exit status: 1 if bytes are wrong; an aim that is missed is only reported.
 """
 
 import argparse

@@ -97,7 +97,7 @@ class lmcache_disk(InProcess):
         self.disk = LocalDiskBackend(
             self.config, self.loop, self.cpu, "cpu", metadata=self.metadata
         )
-        # Nobody is told of a write that failed: seen here as it passes by.
+        # A failed write is reported to nobody: it is recorded here.
         self.errors = {}
         write = self.disk.write_file
 
@@ -137,7 +137,7 @@ class lmcache_disk(InProcess):
 
     def load(self, keys):
         # Its index is this process's memory, and nothing fills it from the
-        # directory: here it is told what is there, as if it had stored it.
+        # directory: the keys are inserted here, as if it had stored them.
         for k in keys:
             self.disk.insert_key(
                 self.key(k),

@@ -173,9 +173,9 @@ class kvpool_vllm(Tier):
         (result,) = self.finished([job])
         good = set(wanted if result.success else result.successful_keys or ())
         if not result.success:
-            # Who has asked is told that the others are misses.
-            told = self.lookup(keys, request)
-            assert [told[k] for k in keys if self.key(k) not in good].count(True) == 0
+            # A lookup then reports the others as misses.
+            present = self.lookup(keys, request)
+            assert [present[k] for k in keys if self.key(k) not in good].count(True) == 0
         self.tier.on_request_finished(request)
         return [
             self.chunks[i].tobytes() if k in good else None

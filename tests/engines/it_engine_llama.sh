@@ -48,15 +48,15 @@ prompt() { # N: 1024 tokens, as JSON
 		printf "]" }'
 }
 
-says() { # NODE N: what it says to a prompt; leaves the whole answer in $tmp/said
+says() { # NODE N: its tokens for a prompt; leaves the whole answer in $tmp/answer
 	ask "$1" completion -d "{\"prompt\": $(prompt "$2"), \"n_predict\": 16,
 		\"temperature\": 0, \"id_slot\": 0, \"cache_prompt\": true,
-		\"ignore_eos\": true, \"return_tokens\": true}" >"$tmp/said" ||
+		\"ignore_eos\": true, \"return_tokens\": true}" >"$tmp/answer" ||
 		fail "no answer at $1"
-	jq -c .tokens "$tmp/said"
+	jq -c .tokens "$tmp/answer"
 }
 
-computed() { jq .timings.prompt_n "$tmp/said"; }	# of the prompt's tokens
+computed() { jq .timings.prompt_n "$tmp/answer"; }	# of the prompt's tokens
 
 slot() { # NODE save|restore NAME
 	ask "$1" "slots/0?action=$2" -d "{\"filename\": \"$3\"}" >"$tmp/slot"
@@ -106,7 +106,7 @@ while kill -0 $left 2>/dev/null || kill -0 $right 2>/dev/null; do
 	for i in 0 1 2; do
 		s=$(stat -c %s "${mount[c]}/e/r$i.bin" 2>/dev/null) || continue
 		seen=$((seen + 1))
-		# (b may have said one token more or less than a before.)
+		# (b's answer may have one token more or less than a's before.)
 		[ "$s" -ge $((size * 9 / 10)) ] || fail "r$i.bin has $s of $size bytes"
 	done
 done

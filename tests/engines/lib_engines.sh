@@ -20,7 +20,7 @@ need_engine() { # NAME of an environment: sets $PYTHON
 			echo "not installed (make check-engines does)")"
 }
 
-# Nobody is to be asked for models or told of their use.
+# No models are downloaded, and no use of them is reported.
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 LMCACHE_TRACK_USAGE=false \
 	VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 CUDA_VISIBLE_DEVICES='' \
 	VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 \

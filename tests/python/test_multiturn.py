@@ -1,5 +1,5 @@
-"""tests/bench/multiturn: what is said, what is measured of an answer, and the arithmetic
-of the tables; with servers that only play an engine."""
+"""tests/bench/multiturn: the conversations, what is measured of an answer, and the
+arithmetic of the tables; with servers that only play an engine."""
 
 import contextlib
 import io
@@ -77,9 +77,9 @@ class WorkloadCase(unittest.TestCase):
         self.assertEqual(len(talk.history), WORK.longest)
 
     def test_it_is_the_same_for_a_seed_and_else_another_one(self):
-        self.assertEqual(WORK.said(0, 1, 2), WORK.said(0, 1, 2))
-        said = {tuple(WORK.said(r, c, 1)) for r in range(3) for c in range(3)}
-        self.assertEqual(len(said), 9)
+        self.assertEqual(WORK.message(0, 1, 2), WORK.message(0, 1, 2))
+        messages = {tuple(WORK.message(r, c, 1)) for r in range(3) for c in range(3)}
+        self.assertEqual(len(messages), 9)
 
     def test_the_next_turn_goes_to_the_other_server(self):
         self.assertEqual([WORK.server(1, t, 2) for t in range(4)], [1, 0, 1, 0])
@@ -138,7 +138,7 @@ class FiguresCase(unittest.TestCase):
 
 
 class ReportCase(unittest.TestCase):
-    def said(self, lines, shape="turns"):
+    def run_report(self, lines, shape="turns"):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
             f.writelines(json.dumps(line) + "\n" for line in lines)
             f.flush()
@@ -157,7 +157,7 @@ class ReportCase(unittest.TestCase):
         )
 
     def test_what_is_aimed_at_was_reached(self):
-        good, out = self.said(self.lines(1.04, 0.05))
+        good, out = self.run_report(self.lines(1.04, 0.05))
         self.assertTrue(good)
         self.assertNotIn("MISSED", out)
         self.assertEqual(out.count(" ok"), 5)
@@ -166,17 +166,17 @@ class ReportCase(unittest.TestCase):
         self.assertIn("the same tokens", out)
 
     def test_or_not(self):
-        _, out = self.said(self.lines(1.06, 0.09))
+        _, out = self.run_report(self.lines(1.06, 0.09))
         self.assertEqual(out.count("MISSED"), 2)
         lines = self.lines(1.0, 0.05)
         lines[-2]["gaps"] = [0.42, 0.42]  # none's: 1.0
-        _, out = self.said(lines)
+        _, out = self.run_report(lines)
         self.assertRegex(out, r"later ITL, of none's +0.420 +aim <=  0.41  MISSED")
 
     def test_changes_are_within_rounds_that_both_had(self):
         lines = self.lines(1, 1.0) + both("none", 1, 4.0, 8.0, round_=1)
         lines += both("other", 1, 1.0, 1.0, round_=1)
-        _, out = self.said(lines)
+        _, out = self.run_report(lines)
         later = out[out.index("later turns") :]
         self.assertRegex(later, r"mean TTFT, ms +2500 +1000 +\+0 % +1000 +-75 %")
         self.assertRegex(later, r"requests/s +0.20 +2.00 +\+300 % +1.00 +\+700 %")
@@ -185,49 +185,49 @@ class ReportCase(unittest.TestCase):
         lines = self.lines(1.06, 0.09)
         for line in lines:
             line["variant"] = line["variant"].replace("pool", "tmpfs")
-        _, out = self.said(lines)
+        _, out = self.run_report(lines)
         self.assertIn("  tmpfs     later TTFT", out)
         self.assertNotIn("aim <=", out)
 
     def test_other_tokens_are_an_error(self):
         lines = self.lines(1, 1)
         lines[-2]["tokens"] = [1, 2, 9]
-        good, out = self.said(lines)
+        good, out = self.run_report(lines)
         self.assertFalse(good)
         self.assertIn("WRONG: 1 other answers with pool", out)
 
     def test_without_what_is_compared_with_it_says_what_there_is(self):
-        good, out = self.said(both("pool", 0, 1.0, 2.0))
+        good, out = self.run_report(both("pool", 0, 1.0, 2.0))
         self.assertFalse(good)
         self.assertIn("no lines of none, to compare with; there are those of pool", out)
 
     def test_all_once_more_is_judged(self):
-        _, out = self.said(self.lines(9.0, 0.33), "again")
+        _, out = self.run_report(self.lines(9.0, 0.33), "again")
         self.assertRegex(out, r"requests/s, of none's +4.000 +aim >=  1.36  ok")
         self.assertRegex(out, r"mean TTFT, of none's +0.330 +aim <= 0.3333  ok")
-        _, out = self.said(self.lines(0.1, 0.34), "again")
+        _, out = self.run_report(self.lines(0.1, 0.34), "again")
         self.assertEqual(out.count("MISSED"), 1)
 
     def test_serving_is_judged_by_the_cpu_tier_alone(self):
         lines = both("none", 0, 9.0, 9.0) + both("cpu", 0, 1.0, 1.0)
         mount = both("mount", 0, 1.012, 1.01)
-        _, out = self.said(lines + mount, "serving")
+        _, out = self.run_report(lines + mount, "serving")
         self.assertRegex(out, r"mean TTFT, of cpu's +1.012 +aim <= 1.013  ok")
         self.assertRegex(out, r"requests/s, of cpu's +0.990 +aim >= 0.987  ok")
-        _, out = self.said(lines + both("mount", 0, 1.014, 1.02), "serving")
+        _, out = self.run_report(lines + both("mount", 0, 1.014, 1.02), "serving")
         self.assertEqual(out.count("MISSED"), 2)
 
     def test_serving_has_percentiles(self):
         lines = [turn("none", 0, 1.0)]
         lines += [request("none", 0, n / 1000) for n in range(101)]
-        _, out = self.said(lines, "serving")
+        _, out = self.run_report(lines, "serving")
         self.assertRegex(out, r"none +50.0 +95.0 +99.0 +500.0 +500.0 +500.0 ")
-        _, out = self.said(lines, "turns")
+        _, out = self.run_report(lines, "turns")
         self.assertRegex(out, r"p99 TTFT, ms +99")
 
 
 class Played(BaseHTTPRequestHandler):
-    """A vLLM that says 5, 6, 7, ...; or what it is told to."""
+    """A vLLM that answers 5, 6, 7, ...; or as configured."""
 
     def log_message(self, *_):
         pass

@@ -1,7 +1,7 @@
 """Multi-turn conversations against servers of inference engines, with and without
 a pool behind them.
 
-    workload.py    the conversations: what is said, to which server, in which turn
+    workload.py    the conversations: which tokens, to which server, in which turn
     client.py      a request as it is seen by its client: when each token came
     engines.py     what differs between vLLM and llama.cpp
     run.py         a variant's conversations, as lines of JSON

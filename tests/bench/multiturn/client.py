@@ -78,8 +78,8 @@ def _open(
             connection.request("POST", path, json.dumps(body), header)
         response = connection.getresponse()
         if response.status // 100 != 2:
-            said = response.read(500).decode(errors="replace")
-            raise Refused(f"{url}: {response.status} {said}")
+            answer = response.read(500).decode(errors="replace")
+            raise Refused(f"{url}: {response.status} {answer}")
         return connection, response
     except BaseException:
         connection.close()

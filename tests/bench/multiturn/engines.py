@@ -1,5 +1,5 @@
-"""What differs between engines: how a prompt is sent, and where it is said what
-of it was computed."""
+"""What differs between engines: how a prompt is sent, and where it is reported
+what of it was computed."""
 
 import dataclasses
 import re

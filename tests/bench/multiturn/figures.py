@@ -123,11 +123,11 @@ class Results:
 
     def others(self, variant: str, base: str) -> list[Line]:
         """Requests whose answers are not the base's."""
-        said = {_which(r): r["tokens"] for r in self._requests(base)}
+        answers = {_which(r): r["tokens"] for r in self._requests(base)}
         return [
             r
             for r in self._requests(variant)
-            if r["tokens"] != said.get(_which(r), r["tokens"])
+            if r["tokens"] != answers.get(_which(r), r["tokens"])
         ]
 
     def _requests(self, variant: str) -> list[Line]:

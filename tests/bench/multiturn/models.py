@@ -4,7 +4,7 @@ safetensors for vLLM, as GGUF for llama.cpp.
 The weights are of a size at which attention matters, so that what a model says
 depends on every token before (vLLM's load_format dummy gives such small ones that
 it hardly does). There is no tokenizer: prompts and answers are token ids, and tokens
-with a meaning are never said (llama-server keeps back bytes that are no whole
+with a meaning never occur (llama-server keeps back bytes that are no whole
 character).
 """
 

@@ -193,7 +193,7 @@ def _serving(results: Results, base: str) -> None:
 
 
 def main(paths: Sequence[str], shape: str, base: str) -> bool:
-    """Whether all variants said the same."""
+    """Whether all variants gave the same answers."""
     good = True
     table = {"turns": _turns, "again": _again, "serving": _serving}[shape]
     for engine, results in load(paths).items():

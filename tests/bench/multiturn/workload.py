@@ -1,4 +1,4 @@
-"""Conversations: the prompt of each turn is all that was said before, the last
+"""Conversations: the prompt of each turn is the conversation so far, the last
 answer included, and new tokens of the user. Random, but the same for one seed.
 
 All conversations' turns begin together, once all have been answered; and each
@@ -23,9 +23,9 @@ class Workload:
     seed: int = 1
     vocabulary: int = 2048
 
-    def said(self, round_: int, conversation: int, turn: int) -> list[int]:
-        """By the user. No two rounds, conversations or turns have a prefix in
-        common, but by their own history."""
+    def message(self, round_: int, conversation: int, turn: int) -> list[int]:
+        """New tokens of the user. No two rounds, conversations or turns have a prefix
+        in common, but by their own history."""
         chance = random.Random(f"{self.seed}/{round_}/{conversation}/{turn}")
         count = self.later if turn else self.first
         return chance.choices(range(FIRST_TOKEN, self.vocabulary), k=count)
@@ -52,7 +52,7 @@ class Conversation:
         self.turn += 1
         if self.turn and self.workload.again:
             return list(self.history)
-        self.history += self.workload.said(self.round, self.number, self.turn)
+        self.history += self.workload.message(self.round, self.number, self.turn)
         return list(self.history)
 
     def answered(self, tokens: list[int]) -> None:
