@@ -2,7 +2,7 @@
 # beginning to end, and tells the checker first what that may cost. All is whole
 # when one begins, and nothing is broken any more when it returns.
 
-# What the checker is told. By and large a mount may be old while it is cut off
+# What is sent to the checker. By and large a mount may be old while it is cut off
 # (cut), fail altogether while its daemon is gone (down), and objects may be
 # missing while more than one holder is away (loose).
 has_mount() { [ -n "${number[$1]:-}" ]; }

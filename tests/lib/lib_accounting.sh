@@ -64,6 +64,6 @@ adds_up() { # NODE: what holds at any time
 	at_once=
 }
 
-at_rest() { # NODE: it has told the master all
+at_rest() { # NODE: the master has received all changes
 	[ "$(M "$1" pending_changes)" = 0 ] && [ "$(M "$1" unpublished_files)" = 0 ]
 }

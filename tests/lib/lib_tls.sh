@@ -70,7 +70,7 @@ shake() { # HOST:PORT DIR-OR-"" [OPTION of s_client...]
 	[ -z "$dir" ] || cert=(-cert "$dir/tls.crt" -key "$dir/tls.key")
 	# With its input open, s_client ends when the server closes.
 	timeout "${patience:-1}" openssl s_client -connect "$at" -quiet "${cert[@]}" "$@" \
-		< <(sleep $((${patience:-1} + 1))) >"$tmp/got" 2>"$tmp/said" || status=$?
+		< <(sleep $((${patience:-1} + 1))) >"$tmp/got" 2>"$tmp/stderr" || status=$?
 	kept=no
 	[ $status != 124 ] || kept=yes
 }
@@ -109,12 +109,12 @@ check_common() { # HOST:PORT ROLE-THAT-FITS
 	for version in tls1 tls1_1 tls1_2; do
 		is_refused $version "$1" "$KVTEST_TLS/$2" -$version \
 			-cipher DEFAULT:@SECLEVEL=0
-		grep -q 'alert protocol version' "$tmp/said" ||
-			fail "$1 of $who does not refuse $version: $(cat "$tmp/said")"
+		grep -q 'alert protocol version' "$tmp/stderr" ||
+			fail "$1 of $who does not refuse $version: $(cat "$tmp/stderr")"
 	done
 	rm -f "$tmp/session"
 	shake "$1" "$KVTEST_TLS/$2" -tls1_3 -sess_out "$tmp/session"
-	[ $kept = yes ] || fail "$1 of $who refuses a $2: $(cat "$tmp/said")"
+	[ $kept = yes ] || fail "$1 of $who refuses a $2: $(cat "$tmp/stderr")"
 	[ ! -e "$tmp/session" ] || fail "$1 of $who gives tickets: no certificate is asked again"
 }
 
@@ -122,7 +122,7 @@ check_pool_port() { # HOST:PORT
 	local role
 	check_common "$1" node
 	shake "$1" "$KVTEST_TLS/client"
-	[ $kept = yes ] || fail "$1 of $who refuses a client: $(cat "$tmp/said")"
+	[ $kept = yes ] || fail "$1 of $who refuses a client: $(cat "$tmp/stderr")"
 	for role in admin master; do
 		is_refused "the role $role" "$1" "$KVTEST_TLS/$role"
 	done

@@ -73,7 +73,7 @@ for i in range(1, 10):
     assert os.getxattr(f"/mnt/kvpool/two/{i}", "user.kvpool.holders") == b"2", i' 2>/dev/null
 }
 wait_until 30 twice
-# Reads what it has open, and writes the second half of a file, when told.
+# Reads what it has open, and writes the second half of a file, once /tmp/go exists.
 inside sh -c 'exec 7</mnt/kvpool/two/1 8>/mnt/kvpool/written
 	head -c 1000000 /tmp/object >&8; touch /tmp/open
 	until [ -e /tmp/go ]; do sleep 0.1; done
@@ -126,7 +126,7 @@ inside systemctl restart kvpool-store@s1 || fail "restart of the store"
 wait_until 30 stores
 touch "$r/tmp/go"
 wait $user || fail "the files that were open are not whole"
-[ -e "$r/tmp/same" ] || fail "the user of the mount said nothing"
+[ -e "$r/tmp/same" ] || fail "the user of the mount did not finish"
 whole() { # DIR [FILE...]: all objects
 	inside sh -c 'cd "$1" && shift && for i; do cmp -s /tmp/object "$i" || exit 1; done' \
 		sh "$1" written two/1 two/2 two/3 two/4 two/5 two/6 two/7 two/8 two/9
@@ -134,7 +134,7 @@ whole() { # DIR [FILE...]: all objects
 whole /mnt/kvpool || fail "an object was lost"
 wait_until 30 twice
 
-echo "== killed, it leaves the mount to the next one, and what is open goes on"
+echo "== killed, it leaves the mount to the next one, and open files still work"
 id=$(inside findmnt -no ID /mnt/kvpool)
 inside sh -c 'exec 7</mnt/kvpool/two/1; touch /tmp/open2
 	until [ -e /tmp/go2 ]; do sleep 0.1; done; cmp /tmp/object - <&7' &
@@ -163,9 +163,9 @@ cat >"$r/etc/fstab" <<END
 END
 
 echo "== mount -a, and a mount when it is used"
-! inside mount -t kvpool -o completion 127.0.0.1:7070 /mnt/table 2>"$tmp/said" ||
+! inside mount -t kvpool -o completion 127.0.0.1:7070 /mnt/table 2>"$tmp/stderr" ||
 	fail "mounted with an unknown option"
-grep -q 'unknown option "-o completion"' "$tmp/said" || fail "said: $(cat "$tmp/said")"
+grep -q 'unknown option "-o completion"' "$tmp/stderr" || fail "it printed: $(cat "$tmp/stderr")"
 mounted() { [ -n "$(inside findmnt -n -t fuse.kvpool "$1")" ]; }
 ! mounted /mnt/table || fail "mounted before"
 inside mount -a || fail "mount -a: $?"

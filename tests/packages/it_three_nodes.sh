@@ -20,7 +20,7 @@ steps() { # TEXT
 }
 operator() { # MACHINE COMMANDS
 	printf '%s\n' "$2" | sed 's/^/    /'
-	on "$1" sh -eu -c "cd /root; $2" >"$tmp/said" 2>&1 || fail "$1: $(cat "$tmp/said")"
+	on "$1" sh -eu -c "cd /root; $2" >"$tmp/output" 2>&1 || fail "$1: $(cat "$tmp/output")"
 }
 
 echo "== three machines"
@@ -142,7 +142,7 @@ done
 also_kill=()
 cat "$tmp"/m?.load
 
-echo "== who has no certificate is refused"
+echo "== a client without a certificate is refused"
 cat >"${root[m2]}/root/stranger.py" <<'END'
 import socket, ssl
 tls = ssl.create_default_context(cafile="/etc/kvpool/n2/ca.crt")
@@ -154,8 +154,9 @@ for port in 7070, 7072:
         except ssl.SSLError as e:
             print(port, "refused:", e.reason)
 END
-on m2 python3 /root/stranger.py | tee "$tmp/said"
-[ "$(grep -c 'refused: TLSV13_ALERT_CERTIFICATE_REQUIRED' "$tmp/said")" = 2 ] || fail "not refused"
+on m2 python3 /root/stranger.py | tee "$tmp/output"
+[ "$(grep -c 'refused: TLSV13_ALERT_CERTIFICATE_REQUIRED' "$tmp/output")" = 2 ] ||
+	fail "not refused"
 
 echo "== a machine is switched off: no object is lost"
 kill -KILL "${init[m1]}"
