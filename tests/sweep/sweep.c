@@ -4,7 +4,7 @@
  *   sweep run SCENARIO PAGE PID PROGRAM MOUNT_A MOUNT_B [FIRST STRIDE]
  *   sweep base MOUNT           makes the objects that must outlive everything
  *   sweep check MOUNT          are they there?
- *   sweep arm PAGE N           the Nth call of who has PAGE fails
+ *   sweep arm PAGE N           the Nth call of PAGE's daemon fails
  *   sweep fired PAGE PROGRAM   0 and where it was, if it has; else 1
  */
 #include "tests/sweep/sweep.h"
@@ -132,14 +132,14 @@ static void count_place(void)
 
 /* ---- judging ---- */
 
-/* It could not be set before; or the feed has told of an older state between
- * the two, which shows until it tells of the newer one. */
-static bool lost_attr(const struct said *s)
+/* It could not be set before; or the feed sent an older state between the two,
+ * which shows until it sends the newer one. */
+static bool lost_attr(const struct result *s)
 {
 	return strstr(s->op, "removexattr") && s->err == -ENODATA;
 }
 
-static bool sensible(const struct said *s)
+static bool sensible(const struct result *s)
 {
 	static const int errs[] = { ENOMEM, EIO, ENOSPC, EAGAIN, EMFILE,
 				    ENFILE, ENOBUFS, EBUSY };
@@ -278,10 +278,10 @@ static void judge(struct play *p)
 	unsigned int i;
 
 	check_alive();
-	for (i = 0; i < p->nsaid; i++)
-		if (!sensible(&p->said[i]))
-			sweep_fail("%s said: %s", p->said[i].op,
-				   strerror(-p->said[i].err));
+	for (i = 0; i < p->nresults; i++)
+		if (!sensible(&p->results[i]))
+			sweep_fail("%s failed with: %s", p->results[i].op,
+				   strerror(-p->results[i].err));
 	snprintf(again.name, sizeof(again.name), "again.%u", sw.n);
 	until_ok("put", put_again, &again);
 	until_ok("get", get_again, &again);
@@ -326,10 +326,10 @@ static void narrate(const struct play *p, uint64_t ms)
 
 	printf("run %u: %llu calls in %llu ms", sw.n,
 	       (unsigned long long)sw.page->seen, (unsigned long long)ms);
-	for (i = 0; i < p->nsaid; i++)
-		if (p->said[i].err)
-			printf("; %s: %s", p->said[i].op,
-			       strerror(-p->said[i].err));
+	for (i = 0; i < p->nresults; i++)
+		if (p->results[i].err)
+			printf("; %s: %s", p->results[i].op,
+			       strerror(-p->results[i].err));
 	printf("\n");
 	print_place(sw.page, sw.program);
 }
@@ -355,10 +355,10 @@ static bool play(uint64_t nth, const struct use *use)
 		narrate(&p, now_ms() - begin);
 	if (fired)
 		count_place();
-	for (i = 0; i < p.nsaid && !fired; i++)
-		if (p.said[i].err && !lost_attr(&p.said[i]))
-			sweep_fail("%s, undisturbed: %s", p.said[i].op,
-				   strerror(-p.said[i].err));
+	for (i = 0; i < p.nresults && !fired; i++)
+		if (p.results[i].err && !lost_attr(&p.results[i]))
+			sweep_fail("%s, undisturbed: %s", p.results[i].op,
+				   strerror(-p.results[i].err));
 	judge(&p);
 	if (use)
 		check_use(use);

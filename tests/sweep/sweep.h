@@ -3,7 +3,7 @@
  * fails (tests/sweep/failing.h) while a scenario is played on the mounts of a
  * pool, until one is played in which none failed. After each,
  *
- *   every operation said something that makes sense, or did what it should;
+ *   every operation succeeded, or failed with an error that makes sense;
  *   what it made is whole or absent, and the same through every mount;
  *   the objects committed before are there, with the right bytes;
  *   the daemon lives, and what failed works when it is done again.
@@ -23,13 +23,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What one operation said. */
-struct said {
+/* The result of one operation. */
+struct result {
 	const char *op;
 	int err; /* 0 or -errno */
 };
 
-#define SAID_MAX 64
+#define RESULTS_MAX 64
 #define KEYS_MAX 8
 
 /* An object that a scenario makes; the bytes follow from the seed. */
@@ -44,8 +44,8 @@ struct key {
 struct play {
 	const char *a, *b; /* the directory of the sweep, through two mounts */
 	unsigned int n;	   /* of the run: names and bytes follow from it */
-	struct said said[SAID_MAX];
-	unsigned int nsaid;
+	struct result results[RESULTS_MAX];
+	unsigned int nresults;
 	struct key keys[KEYS_MAX]; /* to be judged and removed afterwards */
 	unsigned int nkeys;
 };

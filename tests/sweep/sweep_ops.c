@@ -127,9 +127,9 @@ int op_unlink(const char *dir, const char *name)
 
 static int say(struct play *p, const char *op, int err)
 {
-	if (p->nsaid < SAID_MAX) {
-		p->said[p->nsaid].op = op;
-		p->said[p->nsaid++].err = err;
+	if (p->nresults < RESULTS_MAX) {
+		p->results[p->nresults].op = op;
+		p->results[p->nresults++].err = err;
 	}
 	return err;
 }
