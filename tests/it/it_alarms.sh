@@ -86,16 +86,16 @@ for role in master node; do cert_renew "$KVTEST_TLS/ca" "$KVTEST_TLS/$role" 2; d
 for n in master a b r1 r2; do kill -HUP "${pid[$n]}"; done
 expire_all() {
 	local whose
-	said=$(expiring | sed 's/.*  expiring *//')
+	listed=$(expiring | sed 's/.*  expiring *//')
 	for whose in "the master" a.$$ b.$$ r1.$$ r2.$$; do
-		grep -qxE "$whose's certificate expires in 4[78] hours" <<<"$said" || return 1
+		grep -qxE "$whose's certificate expires in 4[78] hours" <<<"$listed" || return 1
 	done
 }
 wait_until 20 expire_all
 alarm KVPoolCertificateExpires
-expire_all || fail "$said"
-# Another election begins anew.
-[ "$(status_json master .epoch)" != 1 ] || [ "$(wc -l <<<"$said")" = 5 ] || fail "$said"
+expire_all || fail "$listed"
+# A new leader lists them again.
+[ "$(status_json master .epoch)" != 1 ] || [ "$(wc -l <<<"$listed")" = 5 ] || fail "$listed"
 for role in master node; do cert_renew "$KVTEST_TLS/ca" "$KVTEST_TLS/$role" 30; done
 for n in master a b r1 r2; do kill -HUP "${pid[$n]}"; done
 over() { ! fires "$1"; }

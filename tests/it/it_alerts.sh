@@ -42,12 +42,12 @@ for name in $(grep -o 'kvpool_[a-z_]*' "$dir/alerts.yml" | sort -u); do
 done
 
 echo "== promtool finds nothing wrong with the metrics of a master, a mount, a store"
-! echo "no_help 1" | promtool check metrics >"$tmp/said" 2>&1 ||
+! echo "no_help 1" | promtool check metrics >"$tmp/output" 2>&1 ||
 	fail "promtool does not complain"
 for figures in master a b; do
-	promtool check metrics <"$tmp/metrics.$figures" >"$tmp/said" 2>&1 ||
-		fail "$figures: $(head -n5 "$tmp/said")"
-	[ ! -s "$tmp/said" ] || fail "$figures: $(head -n5 "$tmp/said")"
+	promtool check metrics <"$tmp/metrics.$figures" >"$tmp/output" 2>&1 ||
+		fail "$figures: $(head -n5 "$tmp/output")"
+	[ ! -s "$tmp/output" ] || fail "$figures: $(head -n5 "$tmp/output")"
 done
 for n in a b master; do stop $n; done
 kill9 etcd

@@ -23,8 +23,8 @@ on_wire() { grep -qa "$1" "$tmp/wire"; }
 
 lib() { # COMMAND...; $tmp/metrics: of the library, by what it logs
 	LIBRARY_DEBUG=yes LIBRARY_BUFFER=$tmp/lib library_user "${listen[master]}" ns \
-		"$@" 2>"$tmp/said" || fail "$(tail "$tmp/said")"
-	sed -n 's/.* metric: //p' "$tmp/said" >"$tmp/metrics"
+		"$@" 2>"$tmp/stderr" || fail "$(tail "$tmp/stderr")"
+	sed -n 's/.* metric: //p' "$tmp/stderr" >"$tmp/metrics"
 }
 lib_metric() { # NAME: what the last command made of it
 	awk -v name="$1" '$1 == name { n = $2 } END { print n + 0 }' "$tmp/metrics"

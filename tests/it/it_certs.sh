@@ -8,17 +8,17 @@
 need openssl jq flock
 cd "$tmp" || exit 1
 
-# refused STATUS REGEX COMMAND...: it must exit so and say so.
+# refused STATUS REGEX COMMAND...: it exits with STATUS, and its output matches.
 refused() {
-	local want=$1 regex=$2 status=0 said
+	local want=$1 regex=$2 status=0 output
 	shift 2
-	said=$("$@" 2>&1 </dev/null) || status=$?
-	[ $status = "$want" ] || fail "status $status, not $want: $*: $said"
-	grep -qE -- "$regex" <<<"$said" || fail "no \"$regex\" from $*: $said"
+	output=$("$@" 2>&1 </dev/null) || status=$?
+	[ $status = "$want" ] || fail "status $status, not $want: $*: $output"
+	grep -qE -- "$regex" <<<"$output" || fail "no \"$regex\" from $*: $output"
 }
 certs() { kvpool certs "$@"; }
 issue() { certs issue --dir ca "$@"; }
-said() { # REGEX COMMAND...
+prints() { # REGEX COMMAND...
 	refused 0 "$@"
 }
 mode_is() { # MODE FILE...
@@ -48,7 +48,7 @@ lasts() { # DAYS CERT: to the minute
 
 echo "== a CA, that nobody else can read and nothing overwrites"
 umask 000
-said '^made: the CA of prod' certs init --dir ca --cluster prod
+prints '^made: the CA of prod' certs init --dir ca --cluster prod
 mode_is 700 ca
 mode_is 600 ca/ca.key
 openssl verify -x509_strict -check_ss_sig -CAfile ca/ca.crt ca/ca.crt >/dev/null ||
@@ -143,7 +143,7 @@ chmod 640 ca/ca.key
 refused 1 'ca/ca.key: its mode is 0640.*chmod 600 ca/ca.key' issue --role admin --out x
 chmod 600 ca/ca.key
 [ ! -e x ] || [ -z "$(ls -A x)" ] || fail "x: $(ls -A x)"
-[ "$(ls ca/issued | wc -l)" = 5 ] || fail "a certificate was recorded in vain"
+[ "$(ls ca/issued | wc -l)" = 5 ] || fail "a certificate was recorded but not issued"
 
 echo "== list"
 certs list --dir ca | tee list
@@ -164,16 +164,16 @@ refused 1 'ca/issued/00.crt: there is no certificate' certs list --dir ca
 rm ca/issued/00.crt
 
 echo "== check"
-said 'gpu1 is good' certs check --tls-dir gpu1
-said 'role +node' certs check --tls-dir gpu1
-said 'gpu1 is good' certs check --tls-dir gpu1 --host 10.0.0.2
-said 'gpu1 is good' env KVPOOL_TLS_DIR=gpu1 kvpool certs check --host gpu1.example.org
+prints 'gpu1 is good' certs check --tls-dir gpu1
+prints 'role +node' certs check --tls-dir gpu1
+prints 'gpu1 is good' certs check --tls-dir gpu1 --host 10.0.0.2
+prints 'gpu1 is good' env KVPOOL_TLS_DIR=gpu1 kvpool certs check --host gpu1.example.org
 refused 1 'not for the host gpu2' certs check --tls-dir gpu1 --host gpu2
 refused 2 '--tls-dir: no value given' certs check
 bad() { # REGEX: of gpu1, changed, which is then mended
 	refused 1 "$1" certs check --tls-dir gpu1
 	rm -rf gpu1 && cp -a gpu1.good gpu1
-	said 'gpu1 is good' certs check --tls-dir gpu1
+	prints 'gpu1 is good' certs check --tls-dir gpu1
 }
 cp -a gpu1 gpu1.good
 for mode in 640 604 644 660; do
@@ -181,7 +181,7 @@ for mode in 640 604 644 660; do
 	bad "gpu1/tls.key: its mode is 0$mode; accepted: .*chmod 600 gpu1/tls.key.*defaultMode: 0400"
 done
 chmod 400 gpu1/tls.key
-said 'gpu1 is good' certs check --tls-dir gpu1
+prints 'gpu1 is good' certs check --tls-dir gpu1
 for f in ca.crt tls.crt tls.key; do
 	rm gpu1/$f
 	bad "gpu1/$f: there is no such file"
@@ -201,7 +201,7 @@ self_made() { # DAYS SANS: of the CA, by openssl
 self_made -1 URI:kvpool://prod/node
 bad 'the certificate has expired on 20.*kvpool certs renew'
 self_made 9 URI:kvpool://prod/node
-said 'expires in [89] days; renew it' certs check --tls-dir gpu1
+prints 'expires in [89] days; renew it' certs check --tls-dir gpu1
 self_made 9 DNS:gpu1
 bad 'gpu1/tls.crt: the certificate has no URI kvpool://CLUSTER/ROLE'
 self_made 9 URI:kvpool://prod/node,URI:kvpool://prod/admin
@@ -210,7 +210,7 @@ bad 'gpu1/tls.crt: the certificate has URIs kvpool://... of two roles'
 echo "== renew: another key, the same identity"
 chown 12345:23456 engine/tls.*
 cp -a engine engine.before
-said '^renewed: engine 1, client of prod' certs renew --dir ca --out engine --days 90
+prints '^renewed: engine 1, client of prod' certs renew --dir ca --out engine --days 90
 belong engine
 trusts ca/ca.crt engine/tls.crt || fail "openssl does not accept what was renewed"
 mode_is 600 engine/tls.key
@@ -229,7 +229,7 @@ lost=$(serial engine/tls.crt)
 cp engine.before/tls.crt engine
 refused 1 'is not the key of' certs check --tls-dir engine
 certs renew --dir ca --out engine
-said 'engine is good' certs check --tls-dir engine
+prints 'engine is good' certs check --tls-dir engine
 refused 1 'gpu2/tls.crt: is not signed by the CA in ca' certs renew --dir ca --out gpu2
 refused 1 'gpu2/tls.crt: is not signed by the CA in ca' certs renew --dir ca --ca-only --out gpu2
 refused 1 'nope/tls.crt: there is no such file' certs renew --dir ca --out nope
@@ -249,22 +249,22 @@ everyone_trusts_everyone() { # STEP
 refused 1 'no roll-over has begun' certs roll --dir ca --switch
 refused 1 'there is no old CA; no roll-over has begun' certs roll --dir ca --finish
 first=$(openssl x509 -in ca/ca.crt -noout -fingerprint)
-said 'the present one still signs' certs roll --dir ca
+prints 'the present one still signs' certs roll --dir ca
 mode_is 600 ca/ca.next.key
 refused 1 'a roll-over has begun already' certs roll --dir ca
 refused 1 '--switch comes first' certs roll --dir ca --finish
 for d in $all; do
 	everyone_trusts_everyone "the next CA is made known, before $d"
-	said 'trusts 2 CAs now' certs renew --dir ca --ca-only --out $d
+	prints 'trusts 2 CAs now' certs renew --dir ca --ca-only --out $d
 	belong $d
 done
 # One that is new while not all know the next CA.
 issue --role node --host gpu3 --out gpu3
 all="$all gpu3"
 everyone_trusts_everyone "a new node"
-said 'The next CA signs' certs roll --dir ca --switch
+prints 'The next CA signs' certs roll --dir ca --switch
 [ "$(openssl x509 -in ca/ca.crt -noout -fingerprint)" != "$first" ] || fail "nothing was switched"
-said 'The next CA signs' certs roll --dir ca --switch
+prints 'The next CA signs' certs roll --dir ca --switch
 for d in $all; do
 	refused 1 'node gpu3: its certificate .* is of the old CA' certs roll --dir ca --finish
 	everyone_trusts_everyone "certificates of the next CA, before $d"
@@ -275,12 +275,12 @@ refused 1 "client engine 1: its certificate issued/$lost.crt is of the old CA" \
 	certs roll --dir ca --finish
 rm "ca/issued/$lost.crt"
 refused 1 'is not finished' certs roll --dir ca
-said 'The old CA is removed' certs roll --dir ca --finish
+prints 'The old CA is removed' certs roll --dir ca --finish
 [ "$(ls ca | tr '\n' ' ')" = "ca.crt ca.key issued renewed " ] || fail "$(ls ca)"
 for d in $all; do
 	everyone_trusts_everyone "the old CA is forgotten, before $d"
-	said 'trusts 1 CA now' certs renew --dir ca --ca-only --out $d
-	said "$d is good" certs check --tls-dir $d
+	prints 'trusts 1 CA now' certs renew --dir ca --ca-only --out $d
+	prints "$d is good" certs check --tls-dir $d
 done
 everyone_trusts_everyone "the end"
 trusts gpu1/ca.crt engine.before/tls.crt 2>/dev/null && fail "the old CA is still trusted"
@@ -300,14 +300,14 @@ for steps in 1 2 3; do
 	[ "$(openssl x509 -in ca/ca.crt -noout -fingerprint)" = "$next" ] || fail "after $steps steps"
 	certs renew --dir ca --out gpu1
 	trusts gpu1/ca.crt gpu1/tls.crt || fail "openssl, after $steps steps"
-	said 'The next CA signs' certs roll --dir ca --switch
+	prints 'The next CA signs' certs roll --dir ca --switch
 done
 refused 2 '--force: "yes" given; accepted: with --finish' certs roll --dir ca --force
 certs roll --dir ca --finish --force
 
 echo "== no certificate outlives its CA; an expired CA signs nothing"
 certs init --dir short --cluster prod --days 5
-said 'expires with its CA, in [45] days' certs issue --dir short --role admin --out s1
+prints 'expires with its CA, in [45] days' certs issue --dir short --role admin --out s1
 lasts 5 s1/tls.crt
 openssl x509 -in short/ca.crt -signkey short/ca.key -days -1 -out short/new 2>/dev/null
 mv short/new short/ca.crt

@@ -134,8 +134,8 @@ synced() {
 # may be evicted may have been then. Each one counts that, from 0 when it is
 # started, and nodes say which names (/api/evicted): only these are excused, those
 # with the master's grant only if it let last copies go. What a node does not name
-# any more (also: one that was started anew, if the master let copies go) is excused
-# by number, for all names, and that is said.
+# any more (also: one that has restarted, if the master let copies go) is excused
+# by number, for all names, and that is reported.
 declare -A evictions=() named=()
 reborn=0 excused=0
 excuse_evicted() { # what went since the last call
@@ -268,7 +268,7 @@ setup() {
 }
 
 # A script that runs its arguments where the mounts are bound to other places, as a
-# container has them: one that is made anew does not come there.
+# container has them: a new mount does not show there.
 boxes() {
 	local n
 	echo 'mount --make-rprivate /'

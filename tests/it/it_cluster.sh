@@ -92,7 +92,7 @@ else
 	echo "   (no xxhsum here, package xxhash: not compared)"
 fi
 
-echo "== nodes of one host pass descriptors, unless told not to"
+echo "== nodes of one host pass descriptors, except with --no-fd-passing"
 mkdir "$a/p"
 for i in {1..8}; do random 1000000 >"$a/p/$i"; done
 sync "$a/p"
@@ -125,7 +125,7 @@ for i in {1..8} large; do
 done
 
 echo "== a large object comes in pieces from all its holders"
-# Asked where it was written: a look-up by who has no copy would start the fetch
+# Asked at the writer: a look-up on a node without a copy would start the fetch
 # before we count.
 nodes=$(attr nodes "$a/two/large")
 second=b reader=$c

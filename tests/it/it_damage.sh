@@ -1,6 +1,7 @@
 #!/bin/bash
 # Copies that go bad on a running store: readers get whole objects from the
-# others, the store hears of it, keeps them aside, and they are made anew.
+# others, report it to the store, which keeps the bad ones aside, and the copies
+# are made again.
 # modes: both
 # limit: 120
 . "$(dirname "$0")/../lib/lib.sh"
@@ -69,7 +70,7 @@ aside=$((aside - $(metric "${admin[a]}" kvpool_store_quarantine_full_total)))
 [ "$aside" -ge 3 ] && [ "$(find "${store[a]}" -name 'bad-*' | wc -l)" = $aside ] ||
 	fail "not kept aside: $(ls "${store[a]}")"
 [ "$(metric "${admin[master]}" kvpool_master_copies_damaged_total)" = ${#files[@]} ] ||
-	fail "the master heard of something else"
+	fail "the master counted another number of damaged copies"
 [ "$(metric "${admin[a]}" kvpool_node_doubts_unfounded_total)" = 0 ] ||
 	fail "right copies were doubted"
 for n in b c; do

@@ -60,8 +60,8 @@ fails() { # REGEX OPTION...: status 1, saying so
 		--listen "$peers" --admin "${admin[up]}" "${served[@]}" "$@" \
 		>"$tmp/fails" 2>&1 || status=$?
 	[ $status = 1 ] || fail "status $status: $(cat "$tmp/fails")"
-	grep -qE "$regex" "$tmp/fails" || fail "it said: $(cat "$tmp/fails")"
-	! grep -q ' info mounted ' "$tmp/fails" || fail "it said: $(cat "$tmp/fails")"
+	grep -qE "$regex" "$tmp/fails" || fail "it printed: $(cat "$tmp/fails")"
+	! grep -q ' info mounted ' "$tmp/fails" || fail "it printed: $(cat "$tmp/fails")"
 	! grep -qF " $tmp/" /proc/self/mountinfo ||
 		fail "mounted after '$regex': $(grep -F " $tmp/" /proc/self/mountinfo)"
 	ls "$mnt" >/dev/null
@@ -155,14 +155,14 @@ directory() {
 }
 wait_until 30 directory
 
-said=$(kvpool bench --mount "$mnt" --memory 2>&1) && fail "bench --memory in 64 MiB"
+output=$(kvpool bench --mount "$mnt" --memory 2>&1) && fail "bench --memory in 64 MiB"
 grep -q -- '--memory needs .* free in the store of this node, which has .*--store-size' \
-	<<<"$said" || fail "bench --memory: $said"
-said=$(kvpool bench --mount "$mnt" --only access_hit --rounds 1 2>/dev/null) ||
-	fail "bench: $said"
-grep -q '^access() of a cached hit, time / tmpfs  *[0-9.]* *[0-9.]* us  *[0-9.]* ' <<<"$said" ||
-	fail "bench has no figures: $said"
-! grep -qi 'aim\|missed\|<=\|>=' <<<"$said" || fail "bench judges: $said"
+	<<<"$output" || fail "bench --memory: $output"
+output=$(kvpool bench --mount "$mnt" --only access_hit --rounds 1 2>/dev/null) ||
+	fail "bench: $output"
+grep -q '^access() of a cached hit, time / tmpfs  *[0-9.]* *[0-9.]* us  *[0-9.]* ' <<<"$output" ||
+	fail "bench has no figures: $output"
+! grep -qi 'aim\|missed\|<=\|>=' <<<"$output" || fail "bench judges: $output"
 
 listed() { kvpool ls "$@" --json | jq -r .path | sort | tr '\n' ' '; }
 # A mount says whom to ask.
@@ -262,10 +262,10 @@ else
 	client_works by-fstab
 	mount -a -T "$tmp/fstab" || fail "mount -a: status $?"
 	client_works by-mount-a
-	if mount -t kvpool "$master" "$client" -o "$opts,nonsense=1" 2>"$tmp/said"; then
+	if mount -t kvpool "$master" "$client" -o "$opts,nonsense=1" 2>"$tmp/stderr"; then
 		fail "a nonsense option was taken"
 	fi
-	grep -q nonsense "$tmp/said" || fail "it said: $(cat "$tmp/said")"
+	grep -q nonsense "$tmp/stderr" || fail "it printed: $(cat "$tmp/stderr")"
 	! mountpoint -q "$client" || fail "mounted with a nonsense option"
 fi
 

@@ -125,7 +125,7 @@ wait_until 10 leads "${masters[@]}"
 # The last of options given twice counts. A node only reads.
 write_secret "$tmp/reader" first
 start_node a "${secure[@]}" --etcd-user reader --etcd-password-file "$tmp/reader"
-echo "== an election, by https and as a user; it is said so"
+echo "== an election, by https and as a user; status and metrics show both"
 works one
 for m in "${masters[@]}"; do
 	[ "$(status_json "$m" .election.etcd.tls)" = true ]

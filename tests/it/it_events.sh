@@ -59,10 +59,10 @@ wait "$follower" || :
 echo "== parameters that make no sense"
 bad() { # QUERY: 400
 	local status
-	status=$(curl -s -o "$tmp/said" -w '%{http_code}' \
+	status=$(curl -s -o "$tmp/output" -w '%{http_code}' \
 		"http://${admin[master]}/api/events?$1")
-	[ "$status" = 400 ] && grep -q accepted "$tmp/said" ||
-		fail "$1: $status $(cat "$tmp/said")"
+	[ "$status" = 400 ] && grep -q accepted "$tmp/output" ||
+		fail "$1: $status $(cat "$tmp/output")"
 }
 for query in since=x since=-1 since=99999999999999999999 limit=0 limit=10001 other=1; do
 	bad "$query"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What another mount's fsync has acknowledged shows at once, also where the
-# kernel cannot be told of it: an fsync of that directory waits here, for which
-# the kernel holds the lock that an invalidation takes.
+# kernel cannot be notified: an fsync of that directory waits here, for which the
+# kernel holds the lock that an invalidation takes.
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 [ "$(printf '%s\n' 6.16 "$(uname -r)" | sort -V | head -n1)" = 6.16 ] ||

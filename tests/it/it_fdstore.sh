@@ -34,32 +34,32 @@ cat >"$tmp/manager.py" <<-'END'
 	    os.execvp(sys.argv[2], sys.argv[2:])
 
 
-	def hear():
+	def receive():
 	    global main, stored
 	    data, control, _, _ = sock.recvmsg(4096, 1024)
 	    fds = [fd for _, _, d in control for fd in struct.unpack("%di" % (len(d) // 4), d)]
-	    said = dict(line.split("=", 1) for line in data.decode().split("\n"))
-	    name = said.get("FDNAME")
-	    if "FDSTORE" in said:
+	    fields = dict(line.split("=", 1) for line in data.decode().split("\n"))
+	    name = fields.get("FDNAME")
+	    if "FDSTORE" in fields:
 	        stored += [(name, fd) for fd in fds]
-	    if "FDSTOREREMOVE" in said:
+	    if "FDSTOREREMOVE" in fields:
 	        with open(sys.argv[1] + ".removed", "a") as f:
 	            print(name, file=f)
 	        for gone in [s for s in stored if s[0] == name]:
 	            os.close(gone[1])
 	            stored.remove(gone)
-	    main = int(said.get("MAINPID", main))
+	    main = int(fields.get("MAINPID", main))
 	    with open(sys.argv[1] + ".stored", "w") as f:
 	        print(*sorted(name for name, _ in stored), file=f)
 
 
-	def hear_all(patience):
+	def receive_all(patience):
 	    while select.select([sock], [], [], patience)[0]:
-	        hear()
+	        receive()
 
 
 	def end(status):
-	    hear_all(0)
+	    receive_all(0)
 	    sys.exit(status)
 
 
@@ -71,7 +71,7 @@ cat >"$tmp/manager.py" <<-'END'
 	signal.signal(signal.SIGTERM, on_signal)
 	start()
 	while True:
-	    hear_all(0.05)
+	    receive_all(0.05)
 	    try:
 	        pid, status = os.waitpid(-1, os.WNOHANG)
 	    except ChildProcessError:
@@ -104,7 +104,7 @@ id=$(findmnt -no ID "$a")
 [ "$(cut -d' ' -f4 <"/proc/$(daemon_of a)/stat")" = "${pid[a]}" ] ||
 	fail "there is a keeper process"
 
-echo "== killed, the next one has the same mount, and what was open goes on"
+echo "== killed: the next one has the same mount, and open files still work"
 exec {file}<"$a/d/k"
 for i in 1 2 3; do
 	kill -KILL "$(daemon_of a)"
@@ -138,7 +138,7 @@ swap() { # NAME EXPRESSION: something else is stored under this name
 	END
 }
 for what in "kvpool-kept os.memfd_create('short')" "kvpool-device os.open('/dev/null',os.O_RDWR)"; do
-	echo "== $what is stored: the next but one mounts anew"
+	echo "== $what is stored: the next but one mounts again"
 	# shellcheck disable=SC2086
 	swap $what
 	old=$(daemon_of a)
@@ -188,8 +188,8 @@ wait_until 5 stored kvpool-device kvpool-kept
 kill -STOP "${pid[a]}"
 kill -KILL "$(daemon_of a)"
 before=$SECONDS
-timeout 60 cat "$a/d/k" >/dev/null 2>"$tmp/said" && fail "it was read"
-grep -q 'abort\|not connected' "$tmp/said" || fail "said: $(cat "$tmp/said")"
+timeout 60 cat "$a/d/k" >/dev/null 2>"$tmp/stderr" && fail "it was read"
+grep -q 'abort\|not connected' "$tmp/stderr" || fail "it printed: $(cat "$tmp/stderr")"
 [ $((SECONDS - before)) -ge 20 ] || fail "no time for another daemon"
 kill9 a
 umount -l "$a"

@@ -9,11 +9,11 @@ need jq curl setfattr cmp engine_traces
 
 MIB=1048576
 lasts() { metric "${admin[master]}" 'kvpool_master_evictions_total{verdict="last"}'; }
-lacking() { # DIR: keys there with fewer copies than two
+short_of_copies() { # DIR: keys there with fewer copies than two
 	http "${admin[master]}/api/objects?prefix=$1/&limit=1000" |
 		jq '[.objects[] | select(.replicas < 2)] | length'
 }
-has_all() { [ "$(lacking "$1")" = 0 ]; }
+has_all() { [ "$(short_of_copies "$1")" = 0 ]; }
 put() { # DIR COUNT
 	local i
 	for ((i = 0; i < $2; i++)); do
@@ -68,7 +68,7 @@ wait_until 20 gone
 wait_until 60 has_all kept
 sleep 2
 evicted=$(($(lasts) - before))
-echo "   $(lacking two) of 12 have one copy, $evicted evicted"
+echo "   $(short_of_copies two) of 12 have one copy, $evicted evicted"
 # (One or two more: figures of other stores are a heartbeat old.)
 [ $evicted -le 10 ] || fail "more than the copies of what is kept needed"
 reads two 12

@@ -1,7 +1,7 @@
 #!/bin/bash
 # kill -9 of a daemon while the kernel holds a directory's lock for a request
-# that waits, and a notification waits for that lock: the process must go, and
-# those who asked must hear of it.
+# that waits, and a notification waits for that lock: the process must end, and
+# pending requests must fail.
 # modes: both
 # limit: 60
 . "$(dirname "$0")/../lib/lib.sh"

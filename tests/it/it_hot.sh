@@ -64,7 +64,7 @@ done
 [ $all -ge $((8 * SIZE)) ] || fail "the readers were sent $all bytes only"
 [ $holding -ge 2 ] || fail "not spread over two holders"
 [ $most -lt $((8 * SIZE)) ] || fail "one holder served all"
-shown() { # what the master tells is what the nodes count
+shown() { # the master's figures are those of the nodes
 	[ "$(http "${admin[master]}/api/nodes" |
 		jq '[.nodes[] | select(.is_store).sent_bytes] | add')" = $all ]
 }
@@ -77,7 +77,7 @@ echo "== cold, it is on one store again, and can be read"
 wait_until 20 holders_are r1 1
 [ "$(extra_copies)" = 0 ] || fail "still extra copies"
 start_node r9 --store-size 0 --buffer-size 16M --no-fd-passing
-wait_until 10 test -e "${mount[r9]}/k"	# it hears of the pool by and by
+wait_until 10 test -e "${mount[r9]}/k"	# it receives the names one by one
 cmp "$tmp/src" "${mount[r9]}/k"
 
 pass

@@ -3,10 +3,10 @@
 # root's, and is refused; what root does beside it goes on.
 #
 # Each attack is a function attack_NAME, run against the pool that a default start
-# makes (loopback, no --insecure); those named open_NAME against one that believes
-# whoever connects (--insecure), where what stands behind the door is tried; and
-# few_NAME against one whose daemons may have few descriptors. An attack shows that it would be noticed: something of the same kind that is allowed
-# works beside it.
+# makes (loopback, no --insecure); those named open_NAME against one that trusts
+# every peer (--insecure), to test the limits behind the access check; and few_NAME
+# against one whose daemons may have few descriptors. An attack shows that it would
+# be noticed: something of the same kind that is allowed works beside it.
 # modes: both
 # variants: release asan
 # limit: 180
@@ -208,8 +208,8 @@ attack_squats_a_name() {
 	as_user rm -rf "$b/squat/models" 2>/dev/null || :
 	as_user mkdir -m 777 "$b/squat/models" 2>/dev/null || :
 	as_user rm -f "$b/squat/models/weights" 2>/dev/null || :
-	# It tells of the user's file, once.
-	! sync "$b/squat" 2>/dev/null || fail "the loss is not told"
+	# The loss of the user's file is reported, once.
+	! sync "$b/squat" 2>/dev/null || fail "the loss is not reported"
 	sync "$b/squat"
 	[ "$(cat "$a/squat/models/weights")" = ours ] || fail "root's file is gone"
 	[ "$(stat -c %u "$b/squat/models")" = 0 ] || fail "it is the user's on b"
@@ -227,8 +227,8 @@ attack_web_page() {
 		"http://${admin[a]}/api/faults")" = 403 ] || fail "a foreign page's POST"
 }
 
-# The master's port, while it is down: the nodes say nothing to who has it, and
-# find the master again.
+# The master's port, while it is down: the nodes send nothing to the process that
+# has it, and find the master again.
 attack_takes_the_masters_port() {
 	local before thief
 	before=$(metric "${admin[a]}" kvpool_impostors_left_total)
@@ -236,20 +236,19 @@ attack_takes_the_masters_port() {
 	# Not by a function: its process would be the shell's, not socat's.
 	setpriv --reuid $uid --regid $uid --clear-groups \
 		socat -u "TCP-LISTEN:${listen[master]#*:},bind=127.0.0.1,reuseaddr,fork" \
-		"OPEN:$tmp/theirs/heard,creat,append" &
+		"OPEN:$tmp/theirs/received,creat,append" &
 	thief=$!
 	also_kill+=($thief)
 	wait_until 15 metric_at_least "${admin[a]}" kvpool_impostors_left_total \
 		$((before + 3))
-	[ ! -s "$tmp/theirs/heard" ] || fail "the nodes talk to a stranger"
+	[ ! -s "$tmp/theirs/received" ] || fail "the nodes talk to a stranger"
 	kill -KILL $thief
 	wait $thief 2>/dev/null || :
 	start_master
 }
 
-# A file of root's under a name that was the user's, who has kept hold of what was
-# there before; made on this node and on another. One that is the user's own, made
-# anew, is there for it.
+# A file of root's under a name that was the user's, who keeps the earlier file open;
+# made on this node and on another. A new file of the user's own can be read.
 attack_follows_a_name() {
 	local where n=0 fd out="$tmp/follow.out" status
 	mkfifo "$tmp/follow.in"
@@ -283,7 +282,8 @@ attack_follows_a_name() {
 	rm "$tmp/follow.in"
 }
 
-# What looks as if the mount said who its master is: libkvpool asks the mount.
+# A file that looks like the mount's own status, which names the master: libkvpool
+# reads it from the mount.
 attack_names_another_master() {
 	local dir=$a/models$nworks
 	mkdir -m 1777 "$dir"
@@ -298,8 +298,8 @@ attack_names_another_master() {
 }
 
 # Tried as often as it likes: the log has a line a second of it, and the rest is
-# counted. Each connection stays until the master ends it: who has left before it
-# was looked at was nobody's.
+# counted. Each connection stays until the master ends it: the user of
+# one that closes earlier is not known.
 attack_fills_the_log() {
 	local lines before
 	before=$(metric "${admin[master]}" kvpool_strangers_refused_total)

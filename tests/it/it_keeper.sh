@@ -169,14 +169,14 @@ cat >"$tmp/container" <<-END
 END
 coproc USER { exec unshare -m bash "$tmp/container" 2>"$tmp/user.err"; }
 also_kill=("$USER_PID")
-hear() {
+read_line() {
 	line=
 	read -r -t 60 line <&"${USER[0]}" || {
 		cat "$tmp/user.err"
 		fail "it ended, or says nothing"
 	}
 }
-hear
+read_line
 [ "$line" = ready ] || fail "it says \"$line\""
 for ((i = 0; i < times; i++)); do
 	sleep 0.7
@@ -184,7 +184,7 @@ for ((i = 0; i < times; i++)); do
 	[ ! -s "$tmp/user.err" ] || break
 done
 echo end >&"${USER[1]}"
-hear
+read_line
 echo "   $line"
 cat "$tmp/user.err"
 [ ! -s "$tmp/user.err" ] || fail "an operation failed"
@@ -247,8 +247,8 @@ time.sleep(90)' "${listen[a]}" &
 	wait_until 10 listening "${listen[a]}" yes
 	kill -CONT "${pid[a]}"
 	before=$SECONDS
-	! timeout 90 cat "$a/d/k" >/dev/null 2>"$tmp/said" || fail "it was read"
-	grep -q abort "$tmp/said" || fail "said: $(cat "$tmp/said")"
+	! timeout 90 cat "$a/d/k" >/dev/null 2>"$tmp/stderr" || fail "it was read"
+	grep -q abort "$tmp/stderr" || fail "it printed: $(cat "$tmp/stderr")"
 	took=$((SECONDS - before))
 	echo "   $took s"
 	[ $took -ge 25 ] && [ $took -le $((45 * KVTEST_SLOW)) ] || fail "it took $took s"

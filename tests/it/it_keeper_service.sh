@@ -1,6 +1,6 @@
 #!/bin/bash
-# A service with a keeper: after a take-over systemd hears that the new keeper is
-# the service. If it watched the daemon, the service would fail with the daemon
+# A service with a keeper: after a take-over systemd is notified that the new keeper
+# is the service. If it watched the daemon, the service would fail with the daemon
 # that is killed, though its keeper starts the next one.
 # modes: both
 # limit: 120
@@ -9,7 +9,7 @@ need_fuse
 need jq python3
 
 daemon_of() { status_json "$1" .pid; } # pid[NAME] is the keeper's
-heard() { grep -qx "$1" "$tmp/heard"; }
+notified() { grep -qx "$1" "$tmp/notifications"; }
 
 # Listens as systemd does.
 cat >"$tmp/systemd.py" <<-'END'
@@ -19,7 +19,7 @@ cat >"$tmp/systemd.py" <<-'END'
 	while True:
 	    print(s.recv(4096).decode(), flush=True)
 END
-python3 "$tmp/systemd.py" "$tmp/systemd" >"$tmp/heard" 2>&1 &
+python3 "$tmp/systemd.py" "$tmp/systemd" >"$tmp/notifications" 2>&1 &
 also_kill=($!)
 wait_until 10 test -S "$tmp/systemd"
 
@@ -27,7 +27,7 @@ start_master
 export NOTIFY_SOCKET=$tmp/systemd
 start_node a --store-size 64M --keeper
 unset NOTIFY_SOCKET
-wait_until 10 heard READY=1
+wait_until 10 notified READY=1
 options=${args_of[a]}
 
 take_over() {
@@ -42,16 +42,16 @@ for i in 1 2; do
 	echo "== take-over $i: the new keeper is the service"
 	take_over
 	[ "$(daemon_of a)" != "${pid[a]}" ] || fail "it has no keeper"
-	heard "MAINPID=${pid[a]}" ||
-		fail "keeper ${pid[a]}, but: $(tr '\n' ' ' <"$tmp/heard")"
-	[ "$(grep -c MAINPID= "$tmp/heard")" = "$i" ] ||
-		fail "more than one a take-over: $(tr '\n' ' ' <"$tmp/heard")"
+	notified "MAINPID=${pid[a]}" ||
+		fail "keeper ${pid[a]}, but: $(tr '\n' ' ' <"$tmp/notifications")"
+	[ "$(grep -c MAINPID= "$tmp/notifications")" = "$i" ] ||
+		fail "more than one a take-over: $(tr '\n' ' ' <"$tmp/notifications")"
 done
 
 echo "== to a daemon without a keeper: it is the service"
 options=${options/ --keeper/}
 take_over
 [ "$(daemon_of a)" = "${pid[a]}" ] || fail "it has a keeper"
-heard "MAINPID=${pid[a]}" ||
-	fail "daemon ${pid[a]}, but: $(tr '\n' ' ' <"$tmp/heard")"
+notified "MAINPID=${pid[a]}" ||
+	fail "daemon ${pid[a]}, but: $(tr '\n' ' ' <"$tmp/notifications")"
 pass

@@ -16,9 +16,9 @@ refuses() { # TEXT FILE SUBSTITUTION
 	cp "$top/tests/layers" "$top/tests/layers.list" "$tmp/t/"
 	sed -i -E "$3" "$tmp/t/$2"
 	cmp -s "$tmp/t/$2" "$top/tests/$2" && fail "$3 changes nothing"
-	(cd "$top" && python3 "$tmp/t/layers" "$objects") >"$tmp/said" &&
+	(cd "$top" && python3 "$tmp/t/layers" "$objects") >"$tmp/output" &&
 		fail "it did not notice: $3"
-	grep -q "$1" "$tmp/said" || fail "it does not say '$1': $(cat "$tmp/said")"
+	grep -q "$1" "$tmp/output" || fail "it does not say '$1': $(cat "$tmp/output")"
 	rm -r "$tmp/t"
 }
 echo "== what it is to notice"

@@ -17,8 +17,8 @@ cd "$tmp/src" || exit 1
 finds() { # TEXT FILE: a line is appended to it
 	cp "$2" "$tmp/kept"
 	printf '%s\n' "$3" >>"$2"
-	tests/lint "$2" >"$tmp/said" 2>&1 && fail "it did not notice: $3 in $2"
-	grep -q "$1" "$tmp/said" || fail "it does not say '$1': $(cat "$tmp/said")"
+	tests/lint "$2" >"$tmp/output" 2>&1 && fail "it did not notice: $3 in $2"
+	grep -q "$1" "$tmp/output" || fail "it does not say '$1': $(cat "$tmp/output")"
 	cp "$tmp/kept" "$2"
 }
 finds 'columns' pool/node/loop.c "/* $(printf 'x%.0s' {1..90}) */"

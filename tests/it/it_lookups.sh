@@ -1,8 +1,8 @@
 #!/bin/bash
 # modes: both
 # Look-ups: those of one directory reach the daemon at once, not one after the
-# other; and a daemon that looks for the next request does not keep the CPU from
-# who is to make it.
+# other; and a daemon that polls for the next request does not keep the CPU from
+# its caller.
 . "$(dirname "$0")/../lib/lib.sh"
 need taskset
 
@@ -33,22 +33,22 @@ done
 
 # ---- on one CPU ----
 
-# Who asks can only do so when the daemon has looked in vain, or does not look.
+# The caller runs only while the daemon does not poll, or after a poll without result.
 polls() { metric "${admin[a]}" "kvpool_busy_polls_total{came=\"no\"}"; }
 turn=0
-looks_in_vain_seldom() {
+few_polls_find_nothing() {
 	local before after
 	turn=$((turn + 1))
 	before=$(polls)
 	! taskset -c "$cpu" stat $(seq -f "${mount[a]}/d/$turn.%g" 1000) \
 		>/dev/null 2>&1
 	after=$(polls)
-	echo "of 1000 look-ups $((after - before)) after looking in vain"
+	echo "of 1000 look-ups $((after - before)) after a poll without result"
 	[ $((after - before)) -lt 300 ]
 }
 cpu=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
 if [ "$(nproc)" -gt 1 ]; then
 	taskset -cp "$cpu" "${pid[a]}" >/dev/null
-	wait_until 20 looks_in_vain_seldom
+	wait_until 20 few_polls_find_nothing
 fi
 pass

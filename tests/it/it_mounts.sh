@@ -1,7 +1,7 @@
 #!/bin/bash
-# One mount point is one daemon's, one name is one daemon's: who comes second is
-# told so, and who comes when the first one is just ending waits for it. What
-# mount(8) has mounted it knows again.
+# One mount point is one daemon's, one name is one daemon's: a second daemon is
+# refused with the reason, or waits if the first one is just ending. mount(8)
+# recognises what is mounted already.
 # modes: both
 # limit: 180
 . "$(dirname "$0")/../lib/lib.sh"
@@ -24,7 +24,7 @@ count() { # DIR: mounts there
 	awk -v d="$1" '$5 == d' /proc/self/mountinfo | wc -l
 }
 
-# Another daemon, which does not start; what it said is in $tmp/said.
+# Another daemon, which does not start; its output is in $tmp/output.
 refused() { # REGEX OPTION...
 	local regex=$1 status=0
 	shift
@@ -32,9 +32,9 @@ refused() { # REGEX OPTION...
 	free_port
 	timeout 60 kvpoold --foreground --store-size 32M --listen "$peers" \
 		--admin "127.0.0.1:$port" --master "${listen[master]}" \
-		"${served[@]}" "$@" >"$tmp/said" 2>&1 </dev/null || status=$?
-	[ $status = 1 ] || fail "status $status: $(cat "$tmp/said")"
-	grep -qE -- "$regex" "$tmp/said" || fail "it said: $(cat "$tmp/said")"
+		"${served[@]}" "$@" >"$tmp/output" 2>&1 </dev/null || status=$?
+	[ $status = 1 ] || fail "status $status: $(cat "$tmp/output")"
+	grep -qE -- "$regex" "$tmp/output" || fail "it printed: $(cat "$tmp/output")"
 }
 
 start_master
@@ -54,7 +54,7 @@ refused "a pool is mounted here already" \
 
 echo "== down detaches what was its daemon's, not what is there now"
 mount -t tmpfs tmpfs "$a"
-kvpool down --mount "$a" >"$tmp/said" 2>&1 || fail "down: $(cat "$tmp/said")"
+kvpool down --mount "$a" >"$tmp/output" 2>&1 || fail "down: $(cat "$tmp/output")"
 wait_until 10 eval '! alive a'
 wait "${pid[a]}" || fail "status $?"
 unset "pid[a]"
@@ -132,9 +132,9 @@ for source in "${listen[master]}" "${listen[master]},localhost"; do
 	mount -a -T "$tmp/fstab" || fail "mount -a: status $?"
 	p=$(daemon_of); also_kill=("$p")
 	[ "$(findmnt -no SOURCE "$m")" = "$source" ] || fail "$(findmnt "$m")"
-	mount -a -T "$tmp/fstab" >"$tmp/said" 2>&1 ||
-		fail "mount -a again: status $?: $(cat "$tmp/said")"
-	[ ! -s "$tmp/said" ] || fail "mount -a again: $(cat "$tmp/said")"
+	mount -a -T "$tmp/fstab" >"$tmp/output" 2>&1 ||
+		fail "mount -a again: status $?: $(cat "$tmp/output")"
+	[ ! -s "$tmp/output" ] || fail "mount -a again: $(cat "$tmp/output")"
 	[ "$(count "$m")" = 1 ] && [ "$(daemon_of)" = "$p" ] ||
 		fail "mount -a again mounted again"
 	umount "$m"

@@ -30,8 +30,8 @@ library() { # COMMAND...: of /b
 refused() { # ERROR COMMAND...
 	local want=$1
 	shift
-	! "$@" >"$tmp/said" 2>&1 || fail "$* is not refused"
-	grep -q "$want" "$tmp/said" || fail "$*: $(cat "$tmp/said"), not: $want"
+	! "$@" >"$tmp/output" 2>&1 || fail "$* is not refused"
+	grep -q "$want" "$tmp/output" || fail "$*: $(cat "$tmp/output"), not: $want"
 }
 is() { [ "$1" = "$2" ] || fail "\"$1\", not \"$2\"${3:+: $3}"; }
 copies() { # PATH: its holders, as node a sees them
@@ -58,8 +58,8 @@ refused 'No such file' cat "$B/top"
 wait_until 10 two_copies b/f
 is "$(ls -A "$B")" a "with a copy of b/f in its store"
 refused 'No such file' stat "$B/b"
-http "${admin[b]}/api/objects" >"$tmp/said"
-is "$(jq -r '.objects[].path' "$tmp/said" | tr '\n' ' ')" 'a/f ' 'kvpool ls of b'
+http "${admin[b]}/api/objects" >"$tmp/output"
+is "$(jq -r '.objects[].path' "$tmp/output" | tr '\n' ' ')" 'a/f ' 'kvpool ls of b'
 
 echo "== and changes its own only"
 cp "$tmp/src" "$B/a/g"
@@ -80,42 +80,42 @@ refused 'Permission denied' rmdir "$B/a"
 cmp "$tmp/src" "$A/b/f" || fail "b/f has changed"
 
 # Without a node or a library, which would not ask for what is not theirs: what the master
-# itself tells the holder of a certificate, and lets him change.
-echo "== the master alone tells and changes no more than that"
-by_master() { # DIR WHAT [PATH...]: $tmp/said
+# itself sends to a peer with this certificate, and which changes it accepts.
+echo "== the master itself sends and changes no more than that"
+by_master() { # DIR WHAT [PATH...]: $tmp/output
 	local dir=$1 what=$2
 	shift 2
 	python3 "$(dirname "$0")/hostile.py" --tls "$dir" "$what" "${listen[master]}" "$@" \
-		>"$tmp/said" 2>&1 || fail "$what: $(cat "$tmp/said")"
+		>"$tmp/output" 2>&1 || fail "$what: $(cat "$tmp/output")"
 }
-tells() { # DIR PATH...: these, and no others
+sends() { # DIR PATH...: these, and no others
 	local dir=$1
 	shift
 	by_master "$dir" seen
-	is "$(sed 's/^seen //' "$tmp/said" | grep -vx / | sort | tr '\n' ' ')" "$* "
+	is "$(sed 's/^seen //' "$tmp/output" | grep -vx / | sort | tr '\n' ' ')" "$* "
 }
 allows() { # DIR PATH: all changes
 	by_master "$1" tries "$2"
-	is "$(cut -d' ' -f3 "$tmp/said" | tr '\n' ' ')" '0 0 0 0 0 ' "$2"
+	is "$(cut -d' ' -f3 "$tmp/output" | tr '\n' ' ')" '0 0 0 0 0 ' "$2"
 }
 denies() { # DIR PATH: any change
 	by_master "$1" tries "$2"
-	is "$(cut -d' ' -f3 "$tmp/said" | tr '\n' ' ')" '13 13 13 13 13 ' \
-		"$(tr '\n' ';' <"$tmp/said")"
+	is "$(cut -d' ' -f3 "$tmp/output" | tr '\n' ' ')" '13 13 13 13 13 ' \
+		"$(tr '\n' ';' <"$tmp/output")"
 }
-tells "$KVTEST_TLS/node" a ab ab/f b b/f top
-tells "$tmp/n-a" a
-tells "$tmp/c-b" b b/f
+sends "$KVTEST_TLS/node" a ab ab/f b b/f top
+sends "$tmp/n-a" a
+sends "$tmp/c-b" b b/f
 allows "$KVTEST_TLS/node" b/x
 allows "$tmp/n-a" a/x
 for p in b/x ab/x x b/f top ab; do denies "$tmp/n-a" $p; done
 cmp "$tmp/src" "$A/b/f" || fail "b/f has changed"
 
 echo "== a library limited to /b"
-library b put k "$tmp/src" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
-library b get k "$tmp/got" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+library b put k "$tmp/src" >"$tmp/output" 2>&1 || fail "$(cat "$tmp/output")"
+library b get k "$tmp/got" >"$tmp/output" 2>&1 || fail "$(cat "$tmp/output")"
 cmp "$tmp/src" "$tmp/got" || fail "the library reads other bytes"
-library b get f "$tmp/got" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+library b get f "$tmp/got" >"$tmp/output" 2>&1 || fail "$(cat "$tmp/output")"
 cp "$tmp/src" "$A/a/h"
 sync "$A/a"
 for ns in a ab b2; do
@@ -130,7 +130,7 @@ echo "== a Python program limited to /b, by tls_dir"
 # (Never a sanitized library, which an interpreter without it does not load.)
 env -u KVPOOL_TLS_DIR KVPOOL_LIBRARY="$KVTEST_BUILD/libkvpool.so.0" PYTHONDONTWRITEBYTECODE=1 \
 	PYTHONPATH="$(dirname "$0")/../../tools/python" \
-	/usr/bin/python3 - "${listen[master]}" "$tmp/c-b" "$tmp/py" >"$tmp/said" 2>&1 <<-'END' ||
+	/usr/bin/python3 - "${listen[master]}" "$tmp/c-b" "$tmp/py" >"$tmp/output" 2>&1 <<-'END' ||
 	import sys
 	import kvpool
 	with kvpool.Pool(sys.argv[1], tls_dir=sys.argv[2], buffer_dir=sys.argv[3],
@@ -142,9 +142,9 @@ env -u KVPOOL_TLS_DIR KVPOOL_LIBRARY="$KVTEST_BUILD/libkvpool.so.0" PYTHONDONTWR
 	    except kvpool.NotAllowed as e:
 	        print(e)
 	END
-	fail "$(cat "$tmp/said")"
-grep -q '"a" is not in the namespaces of this connection.s certificate: b' "$tmp/said" ||
-	fail "$(cat "$tmp/said")"
+	fail "$(cat "$tmp/output")"
+grep -q '"a" is not in the namespaces of this connection.s certificate: b' "$tmp/output" ||
+	fail "$(cat "$tmp/output")"
 
 echo "== restarted, it still hides what it keeps for others, and still keeps it"
 stop b
@@ -160,11 +160,11 @@ is "$(metric "${admin[master]}" kvpool_master_inventory_dropped_total)" 0
 
 echo "== what it keeps is read when the other is gone, and removed"
 stop a
-library b get f "$tmp/got" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+library b get f "$tmp/got" >"$tmp/output" 2>&1 || fail "$(cat "$tmp/output")"
 cmp "$tmp/src" "$tmp/got" || fail "the copy of b differs"
 start_node a
-library b remove f >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
-library b remove k >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+library b remove f >"$tmp/output" 2>&1 || fail "$(cat "$tmp/output")"
+library b remove k >"$tmp/output" 2>&1 || fail "$(cat "$tmp/output")"
 holds_nothing() { [ "$(metric "${admin[b]}" kvpool_node_objects)" = 0 ]; }
 rm "$A/a/h"
 wait_until 10 holds_nothing

@@ -13,13 +13,13 @@ gone() { [ ! -e "$1" ]; }
 joined() { has_metric "${admin[$1]}" kvpool_node_master_connected 1; }
 alive_nodes() { has_metric "${admin[master]}" kvpool_master_nodes_alive "$1"; }
 
-# refused STATUS REGEX COMMAND...: it must exit so and say so.
+# refused STATUS REGEX COMMAND...: it exits with STATUS, and its output matches.
 refused() {
-	local want=$1 regex=$2 status=0 said
+	local want=$1 regex=$2 status=0 output
 	shift 2
-	said=$(timeout 10 "$@" 2>&1 </dev/null) || status=$?
-	[ $status = "$want" ] || fail "status $status, not $want: $*: $said"
-	grep -qE -- "$regex" <<<"$said" || fail "no \"$regex\" from $*: $said"
+	output=$(timeout 10 "$@" 2>&1 </dev/null) || status=$?
+	[ $status = "$want" ] || fail "status $status, not $want: $*: $output"
+	grep -qE -- "$regex" <<<"$output" || fail "no \"$regex\" from $*: $output"
 }
 
 head -c 3000000 /dev/urandom >"$tmp/src"
@@ -129,10 +129,10 @@ refused 2 'KVPOOL_PREFETCH: "-1" given; accepted: a whole number' \
 # Neither 0 nor 2: the option is well-formed, this machine is too small.
 total=$(awk '/^MemTotal/ { printf "%.0f", $2 / 1048576 }' /proc/meminfo)
 status=0
-said=$("${node[@]}" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
+output=$("${node[@]}" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
 	--store-size 900T 2>&1 </dev/null) || status=$?
 [ $status != 0 ] || fail "a store of 900 TiB was accepted"
-grep -q '900' <<<"$said" || fail "the size asked for is not said: $said"
-[ "$(grep -oE '[0-9.]+ [KMGT]iB' <<<"$said" | sort -u | wc -l)" -ge 2 ] ||
-	fail "not both figures ($total GiB here): $said"
+grep -q '900' <<<"$output" || fail "the requested size is not named: $output"
+[ "$(grep -oE '[0-9.]+ [KMGT]iB' <<<"$output" | sort -u | wc -l)" -ge 2 ] ||
+	fail "not both figures ($total GiB here): $output"
 pass

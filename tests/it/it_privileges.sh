@@ -1,6 +1,6 @@
 #!/bin/bash
 # What the daemons may do: each thread of theirs has the capabilities that it needs
-# and cannot gain others. Master and store as a user of their own, who has none.
+# and cannot gain others. Master and store as a user of their own, without any.
 # modes: both
 # limit: 120
 . "$(dirname "$0")/../lib/lib.sh"
@@ -72,9 +72,9 @@ echo "== what the daemon's user may not open is refused at the start"
 install -d -m 700 -o $user "$tmp/theirs"
 status=0
 timeout 20 kvpool-master --foreground --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
-	--state-file "$tmp/theirs/state" >"$tmp/said" 2>&1 || status=$?
+	--state-file "$tmp/theirs/state" >"$tmp/output" 2>&1 || status=$?
 [ $status = 1 ] || fail "a master with another user's state file ends with $status"
-grep -q 'theirs/state.*Permission denied' "$tmp/said" || fail "$(cat "$tmp/said")"
+grep -q 'theirs/state.*Permission denied' "$tmp/output" || fail "$(cat "$tmp/output")"
 stop_all
 
 echo "== as a user of their own: master, store and a program"

@@ -8,13 +8,13 @@ need curl jq ss
 
 programs=(kvpool-master kvpoold kvpool mount.kvpool)
 
-# refused STATUS REGEX COMMAND...: it must exit so and say so.
+# refused STATUS REGEX COMMAND...: it exits with STATUS, and its output matches.
 refused() {
-	local want=$1 regex=$2 status=0 said
+	local want=$1 regex=$2 status=0 output
 	shift 2
-	said=$("$@" 2>&1 </dev/null) || status=$?
-	[ $status = "$want" ] || fail "status $status, not $want: $*: $said"
-	grep -qE -- "$regex" <<<"$said" || fail "no \"$regex\" from $*: $said"
+	output=$("$@" 2>&1 </dev/null) || status=$?
+	[ $status = "$want" ] || fail "status $status, not $want: $*: $output"
+	grep -qE -- "$regex" <<<"$output" || fail "no \"$regex\" from $*: $output"
 }
 
 echo "== every program explains itself"
@@ -82,7 +82,7 @@ refused 2 'with --insecure' kvpool-master --foreground --listen 0.0.0.0:0
 refused 2 'with --insecure' kvpool-master --foreground --admin '[::]:0'
 refused 2 'with --insecure' kvpoold --foreground --listen 0.0.0.0:0
 
-echo "== an address that nobody can connect to is not told to other nodes"
+echo "== an address that nobody can connect to is not advertised"
 for any in 0.0.0.0:7072 0:7072 '[::]:7072'; do
 	refused 2 'kvpoold: --listen: .*together with --advertise HOST:PORT' \
 		kvpoold --foreground --insecure --store-size 64M --listen "$any"
@@ -141,7 +141,7 @@ echo "== another store's variables are answered with the option"
 refused 2 'MOONCAKE_MASTER: "m:50051" given; accepted: the same as KVPOOL_MASTER' \
 	env MOONCAKE_MASTER=m:50051 kvpoold --foreground --store-size 32M
 
-echo "== an address in use is said, with the remedy, and the status is 1"
+echo "== an address in use is reported, with the remedy, and the status is 1"
 free_port
 refused 1 'in use' kvpool-master --foreground --state-file "$tmp/other" \
 	--listen "127.0.0.1:$port" --admin "${admin[master]}"
@@ -259,15 +259,16 @@ if "${user[@]}" test -x "$BIN/kvpoold"; then
 	stop user
 	refused 1 'choose a directory of your own with --run-dir' \
 		"${user[@]}" --store-size 32M --run-dir "$tmp/nothing/there"
-	echo "== a loopback address told to the nodes of a master elsewhere"
+	echo "== a loopback address advertised to the nodes of a master elsewhere"
 	start_user 192.0.2.1:7070
 	grep -q "warn nodes of other hosts cannot fetch.*${listen[user]}.*--listen" \
 		"$(log_of user)" || fail "no warning: $(cat "$(log_of user)")"
 	stop user
 	echo "== a store that is too large is refused in one line"
-	said=$("${user[@]}" --store-size 900T 2>&1) && fail "900T were taken"
-	[ "$(grep -c ' error ' <<<"$said")" = 1 ] || fail "it said: $said"
-	grep -q 'use a smaller --store-size\|use a --store-size of at most' <<<"$said" || fail "it said: $said"
+	output=$("${user[@]}" --store-size 900T 2>&1) && fail "900T were taken"
+	[ "$(grep -c ' error ' <<<"$output")" = 1 ] || fail "it printed: $output"
+	grep -q 'use a smaller --store-size\|use a --store-size of at most' <<<"$output" ||
+		fail "it printed: $output"
 else
 	echo "   skipped: $BIN is closed to other users"
 fi

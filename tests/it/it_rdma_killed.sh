@@ -26,7 +26,7 @@ wait_until 10 by_rdma
 idle=$(regions)
 echo "$idle regions: $(rdma resource show)"
 
-echo "== who asked is killed: who holds goes on, and keeps nothing"
+echo "== the reader is killed: the holder continues, and keeps no regions"
 slow a
 n=$((n + 1))
 rdma_put "k$n" $((6 * MIB))
@@ -80,8 +80,8 @@ wait_until 30 by_rdma
 
 echo "== a network interface goes away, and its device with it"
 slow a
-# Both wait in the kernel until nobody has the device open any more, which is told
-# to nobody: rxe has no hot removal.
+# Both wait in the kernel until nobody has the device open any more; no event says
+# so: rxe has no hot removal.
 remove() { (ip link del v1 &) }
 while_moving remove
 fault a clear

@@ -1,6 +1,6 @@
 #!/bin/bash
 # libkvpool by RDMA: what it gets is written into the caller's buffer by the store's
-# device, what it puts is read by the store; the same over TCP where it is told so.
+# device, what it puts is read by the store; the same over TCP with rdma_device empty.
 # guest: --rxe 2
 # limit: 300
 . "$(dirname "$0")/../lib/lib.sh"
@@ -62,8 +62,8 @@ counted tcp
 
 echo "== devices that are not there"
 for names in no_such0 ','; do
-	LIBRARY_RDMA=$names u exists k >/dev/null 2>"$tmp/said" &&
+	LIBRARY_RDMA=$names u exists k >/dev/null 2>"$tmp/stderr" &&
 		fail "it connects with $names"
-	grep -q 'rdma_device' "$tmp/said" || fail "$(cat "$tmp/said")"
+	grep -q 'rdma_device' "$tmp/stderr" || fail "$(cat "$tmp/stderr")"
 done
 pass

@@ -49,9 +49,9 @@ reads b a out
 
 echo "== and says so, once a minute"
 grep -F "$REMEDY" "$(log_of b)" || fail "b's log does not name the remedy"
-said=$(grep -cF "$REMEDY" "$(log_of b)")
-[ $said -le $((1 + SECONDS / 60)) ] || fail "it is said $said times"
+logged=$(grep -cF "$REMEDY" "$(log_of b)")
+[ $logged -le $((1 + SECONDS / 60)) ] || fail "it is logged $logged times"
 ! grep -F "$REMEDY" "$(log_of a)" || fail "a has no such limit"
-echo "$said of $(count b map_failures_total) failures are in the log"
+echo "$logged of $(count b map_failures_total) failures are in the log"
 [ "$(count b links_broken_total)" = 0 ] || fail "a link broke"
 pass

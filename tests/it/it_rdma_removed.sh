@@ -1,7 +1,7 @@
 #!/bin/bash
 # RDMA devices that are removed while they are used, and are back: readers do not
-# notice. (What is removed here tells nobody: it goes on working, for those who
-# have it open, and its removal waits for them.)
+# notice. (No event reports a removal here: the device still works for the
+# processes that have it open, and its removal waits for them.)
 # modes: both
 # guest: --rxe 4
 # limit: 600

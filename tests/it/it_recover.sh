@@ -46,7 +46,7 @@ put "$a" d/second	# of epoch 2
 [ "$(epoch_of "$a/d/second")" = 2 ] || fail "$(epoch_of "$a/d/second")"
 cp "$state" "$tmp/old.state"
 
-echo "== without it the nodes are refused, and told why, not each second"
+echo "== without it the nodes are refused, with the reason, not each second"
 lose_state
 start_master
 sleep 4	# so that they try several times; more would change nothing
@@ -94,7 +94,7 @@ both_joined
 [ "$(status_json master .epoch)" -ge 6 ] || fail "epoch $(status_json master .epoch)"
 wait_until 10 all_there "$a"
 
-echo "== who comes later with a higher epoch raises it once more"
+echo "== a node that joins later with a higher epoch raises it once more"
 stop b
 lose_state
 start_master --recover

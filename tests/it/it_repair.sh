@@ -9,13 +9,13 @@ need jq curl setfattr getfattr cmp
 
 repair() { status_json master ".repair.$1"; } # FIGURE
 whole() { [ "$(repair endangered)" = 0 ] && [ "$(repair bytes_left)" = 0 ]; }
-node_state() { # NAME: as the master tells it
+node_state() { # NAME: by the master
 	http "${admin[master]}/api/nodes" |
 		jq -r --arg n "$1.$$" '.nodes[] | select(.name == $n) | .state'
 }
 has_state() { [ "$(node_state "$1")" = "$2" ]; }
 # Keys of which fewer than N copies are counted, or NODE among those listed.
-lacking() { # N
+short_of() { # N
 	http "${admin[master]}/api/objects?prefix=d/&limit=1000" |
 		jq "[.objects[] | select(.replicas < $1)] | length"
 }
@@ -46,7 +46,7 @@ done
 sync "$R/d"
 sums "$R" >"$tmp/sums"
 wait_until 20 whole
-[ "$(lacking 2)" = 0 ] || fail "copies are missing"
+[ "$(short_of 2)" = 0 ] || fail "copies are missing"
 # The client has cached what it wrote: another one, which has nothing, reads.
 fresh_reader_sees_all() { # NAME
 	start_node "$1" --store-size 0 --buffer-size 64M --no-fd-passing
@@ -60,7 +60,7 @@ victims=$(listed_at a)
 kill9 a
 wait_until 10 has_state a gone
 wait_until 20 whole
-[ "$(lacking 2)" = 0 ] || fail "not repaired"
+[ "$(short_of 2)" = 0 ] || fail "not repaired"
 [ "$(metric "${admin[master]}" kvpool_master_repaired_bytes_total)" -gt 0 ] ||
 	fail "repair counted no bytes"
 fresh_reader_sees_all r2
@@ -101,10 +101,10 @@ setfattr -n user.kvpool.pin -v hard "$R/pinned"
 sync "$R"
 drain b >"$tmp/drain" || fail "drain: $(cat "$tmp/drain")"
 grep -q 'b.* is drained: it may be switched off' "$tmp/drain" ||
-	fail "drain said: $(cat "$tmp/drain")"
+	fail "drain printed: $(cat "$tmp/drain")"
 [ "$(listed_at b)" = 0 ] || fail "b still counts"
 has_state b drained || fail "state of b: $(node_state b)"
-[ "$(lacking 2)" = 0 ] || fail "the drain left keys with too few copies"
+[ "$(short_of 2)" = 0 ] || fail "the drain left keys with too few copies"
 stop b
 wait_until 10 has_state b gone
 fresh_reader_sees_all r3
@@ -121,7 +121,7 @@ wait_until 10 whole
 drain b --cancel
 wait_until 10 has_state b alive
 
-echo "== what has no room is said"
+echo "== a drain without room elsewhere reports that"
 mkdir "$R/full"
 for i in {1..58}; do
 	head -c 4M /dev/urandom >"$R/full/$i"
@@ -131,7 +131,7 @@ if drain a >"$tmp/drain" 2>"$tmp/drain.err"; then
 	fail "drain found room: $(cat "$tmp/drain")"
 fi
 grep -q 'have no room on other nodes' "$tmp/drain.err" ||
-	fail "drain said: $(cat "$tmp/drain.err")"
+	fail "drain printed: $(cat "$tmp/drain.err")"
 kvpool status --admin "${admin[master]}" >"$tmp/status"
 grep -q '^repair: .* have nowhere to go: no other store has room$' "$tmp/status" ||
 	fail "status: $(cat "$tmp/status")"

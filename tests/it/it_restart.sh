@@ -111,7 +111,7 @@ start_node a --store-size 1G
 wait_until 5 joined a
 grep ' objects found in ' "$(log_of a)" | tail -n1 |
 	grep -qE 'removed: [0-9]+ unsealed' ||
-	fail "what was removed is not said: $(grep ' objects found' "$(log_of a)")"
+	fail "removed objects are not reported: $(grep ' objects found' "$(log_of a)")"
 engine_traces verify --d "$a/n" --files 64 --size $MIB --min-present 64
 sync "$a/n"
 wait_until 5 test -e "$b/n/k00000063.bin"

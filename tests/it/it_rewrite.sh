@@ -1,5 +1,5 @@
 #!/bin/bash
-# A file whose publication the master does not answer may be written anew.
+# A file whose publication the master has not acknowledged may be written again.
 # modes: both
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
@@ -41,7 +41,7 @@ start_master
 wait_until 20 synced
 
 start_node b
-# It serves before the master has told it all names.
+# It serves before it has received all names from the master.
 wait_until 10 test -e "${mount[b]}/f"
 [ "$(cat "${mount[b]}/f")" = 3 ] || fail "$(cat "${mount[b]}/f") elsewhere"
 pass

@@ -1,7 +1,7 @@
 #!/bin/bash
-# No copy that counts goes while there is another way: large objects on nearly
-# full stores, read through a node that has no room for them, and files that
-# nobody knew would be so large.
+# No counted copy is evicted while there is another way: large objects on nearly
+# full stores, read through a node that has no room for them, and files of
+# unexpected size.
 # modes: both
 # limit: 300
 . "$(dirname "$0")/../lib/lib.sh"
@@ -90,12 +90,12 @@ sync "${mount[a]}/stays"
 too_large_for() { # NODE store|buffer
 	local i
 	for i in 1 2 3; do
-		! cat "${mount[$1]}/stays/large" >/dev/null 2>"$tmp/said" ||
+		! cat "${mount[$1]}/stays/large" >/dev/null 2>"$tmp/stderr" ||
 			fail "it was read"
-		grep -q 'No such file' "$tmp/said" || fail "$(cat "$tmp/said")"
+		grep -q 'No such file' "$tmp/stderr" || fail "$(cat "$tmp/stderr")"
 	done
 	[ "$(grep -c "stays/large has 60.0 MiB, more than this node's $2 of 32.0 MiB: .* larger --$2-size" \
-		"$(log_of "$1")")" = 1 ] || fail "not said: $(tail -n5 "$(log_of "$1")")"
+		"$(log_of "$1")")" = 1 ] || fail "not logged once: $(tail -n5 "$(log_of "$1")")"
 }
 start_node small --store-size 32M --no-fd-passing
 start_node smallest --store-size 0 --buffer-size 32M --no-fd-passing

@@ -19,7 +19,7 @@ KVTEST_TLS=$tmp/tls
 mkdir "$KVTEST_TLS"
 
 typed() { # COMMAND...: ends well
-	"$@" >"$tmp/said" 2>&1 || fail "$*: $(cat "$tmp/said")"
+	"$@" >"$tmp/output" 2>&1 || fail "$*: $(cat "$tmp/output")"
 }
 issue() { # ROLE HOST OUT
 	typed kvpool certs issue --dir "$tmp/ca" --role "$1" --host "$2" --out "$3"
@@ -52,8 +52,8 @@ library() { # DIR COMMAND...: on h2
 	nsenter --net="/run/netns/${ns_tag}h2" env KVPOOL_TLS_DIR="$1" \
 		"$KVTEST_OBJ/tests/library_user" "${listen[master]}" d "${@:2}"
 }
-library "$KVTEST_TLS/client" exists f >"$tmp/said" || fail "$(cat "$tmp/said")"
-! library '' exists f >"$tmp/said" 2>&1 || fail "a library without a certificate is let in"
+library "$KVTEST_TLS/client" exists f >"$tmp/output" || fail "$(cat "$tmp/output")"
+! library '' exists f >"$tmp/output" 2>&1 || fail "a library without a certificate is let in"
 
 echo "== a node with the certificate of another host does not get in"
 start_node c --ns h4 --no-wait --no-mount --tls-dir "$tmp/n3"

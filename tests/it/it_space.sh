@@ -1,5 +1,5 @@
 #!/bin/bash
-# Who gets the pool's bytes and who has to go: two equal stores, filled through
+# Which objects are stored and which are evicted: two equal stores, filled through
 # the mount of one.
 # modes: both
 # limit: 240
@@ -37,7 +37,7 @@ start_node a --store-size 128M
 start_node b --store-size 128M
 
 echo "== one mount writes 1.8 times its own store: no key is lost"
-# (a hears of b from the master.)
+# (a learns of b from the master.)
 wait_until 5 df_says 99 100
 mkdir "${mount[a]}/d"
 engine_traces fill --d "${mount[a]}/d" "${count[@]}"
@@ -64,7 +64,7 @@ exec 8<"${mount[a]}/keep/open"
 mapped_pid=$!
 also_kill+=("$mapped_pid")
 setfattr -n user.kvpool.pin -v hard "${mount[a]}/keep/hard"
-sleep 6	# what was looked up goes last, for 5 s (NODE_LEASE_MS)
+sleep 6	# what was looked up is evicted last, for 5 s (NODE_LEASE_MS)
 for i in {1..5}; do
 	engine_traces fill --d "${mount[a]}/d" --prefix "flood$i-" \
 		--files 80 --size $MIB
@@ -113,7 +113,7 @@ for k in {1..16}; do
 	cp "$tmp/mib" "${mount[a]}/n/direct$k" 2>"$tmp/direct.err" || break
 done
 grep -q 'No space left' "$tmp/direct.err" || fail "a full pool took $k files"
-# (The kernel is told after the close has failed.)
+# (The kernel is notified after the close has failed.)
 not_there() { [ ! -e "${mount[a]}/n/direct$k" ]; }
 wait_until 2 not_there
 : >"${mount[a]}/n/direct$k"

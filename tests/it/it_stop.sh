@@ -1,7 +1,7 @@
 #!/bin/bash
-# SIGTERM is obeyed whatever goes on: many fsyncs of a directory, each of which
-# has the kernel hold its lock until it is answered, while the kernel is told of
-# changes in that directory, which takes the same lock.
+# SIGTERM is obeyed under any load: many fsyncs of a directory, each of which
+# has the kernel hold its lock until it is answered, while the kernel is notified
+# of changes in that directory, which takes the same lock.
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 

@@ -35,7 +35,7 @@ status=0
 unshare --mount kvpool healthz --own --admin "${admin[a]}" 2>"$tmp/own" || status=$?
 [ $status = 1 ] && grep -q 'runs in another container' "$tmp/own" || fail "own: $(cat "$tmp/own")"
 
-echo "== and ends when it is told to"
+echo "== and ends at SIGTERM"
 kill -TERM "$old"
 wait "$old" || fail "the old daemon ended with $?"
 [ "$(cat "${mount[a]}/kept")" = kept ] || fail "the mount ended with the old daemon"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A new daemon takes the place of the running one: the mount, what is open in it
-# and what waits to be published go on.
+# A new daemon takes the place of the running one: the mount, open files and pending
+# publications continue.
 # modes: both
 # limit: 400
 LOG_ALLOW='error .*(take over with the same|needs other FUSE features|cannot be taken over|no daemon to take over from|taking over failed|a handle was left open|cannot be used|does not hand over)'
@@ -31,14 +31,14 @@ take() { # NAME: only start it
 	args_of[$1]=$options
 }
 
-# A program with everything open: use DIR; then tell it: user again|end.
+# A program with everything open: use DIR; then send it: user again|end.
 use() { # DIR
 	coproc USER { exec takeover_user "$1" "$a/remote" "$KVTEST_MODE"; }
 	user_pid=$USER_PID
 	also_kill=("$user_pid")
-	hear ready
+	expect_line ready
 }
-hear() { # WORD
+expect_line() { # WORD
 	local line=
 	read -r -t 60 line <&"${USER[0]}" || fail "it ended, or says nothing"
 	[ "$line" = "$1" ] || fail "it says \"$line\""
@@ -46,10 +46,10 @@ hear() { # WORD
 user() { # again|end
 	echo "$1" >&"${USER[1]}"
 	if [ "$1" = again ]; then
-		hear fine
+		expect_line fine
 		return
 	fi
-	hear done
+	expect_line done
 	wait "$user_pid" || fail "it ended with an error"
 	also_kill=()
 }
@@ -173,7 +173,7 @@ takeover a
 user again
 user end
 
-echo "== what cannot take over says why, and the running one goes on"
+echo "== a daemon that cannot take over reports why, and the running one continues"
 refused() { # REGEX OPTION...
 	local regex=$1 old=${pid[a]} status=0 options=${args_of[a]}
 	shift
@@ -203,15 +203,15 @@ hello '\1'
 failures() { grep -cE 'not handed over|did not take over' "$(log_of a)"; }
 before=$(failures)
 socat -u "OPEN:$tmp/hello" "UNIX:$socket" || : # and closes
-ended_in_vain() { [ "$(failures)" -gt "$before" ]; }
-wait_until 20 ended_in_vain # there is one take-over at a time
+failed_again() { [ "$(failures)" -gt "$before" ]; }
+wait_until 20 failed_again # there is one take-over at a time
 hello '\11'
 socat -t 10 - "UNIX:$socket" <"$tmp/hello" >"$tmp/answer" || :
 grep -aq 'speaks version [0-9]* of the protocol' "$tmp/answer" ||
 	fail "another version is not refused"
 same "$tmp/src" "$a/d/k" || fail "it does not go on after nonsense"
 
-echo "== one that takes what it is given and is silent: the old one goes on"
+echo "== one that takes what it is given and sends nothing: the old one continues"
 hello '\1'
 { cat "$tmp/hello"; exec sleep 60; } | socat - "UNIX:$socket" >/dev/null &
 also_kill=($!)
@@ -265,8 +265,8 @@ for who in old new; do
 done
 
 echo "== under load, every two seconds"
-# What a pool takes, the traces ask statfs(2): of both stores, once a, which may
-# just have been started anew, has heard of b.
+# The traces get the pool's size from statfs(2): that of both stores, once a, which
+# may just have restarted, knows b.
 knows_both() { [ "$(df -B1M --output=size "$a" | tail -n1)" -ge 768 ]; }
 wait_until 10 knows_both
 engine_traces --d "$a" --b "$b" --mode "$KVTEST_MODE" >"$tmp/traces" 2>&1 &

@@ -81,8 +81,8 @@ mounts() { # DIR: the only place that names a certificate
 	# shellcheck disable=SC2086 # its words
 	env -u KVPOOL_TLS_DIR $mounter "${listen[master]}" "$m" -o "$opts,tls_dir=$1"
 }
-! mounts "$tmp/none" 2>"$tmp/said" || fail "mounted with no certificate"
-grep -q "$tmp/none/ca.crt" "$tmp/said" "$tmp/m.log" || fail "$(cat "$tmp/said" "$tmp/m.log")"
+! mounts "$tmp/none" 2>"$tmp/stderr" || fail "mounted with no certificate"
+grep -q "$tmp/none/ca.crt" "$tmp/stderr" "$tmp/m.log" || fail "$(cat "$tmp/stderr" "$tmp/m.log")"
 mounts "$KVTEST_TLS/node" || fail "mount: status $?: $(tail -n5 "$tmp/m.log")"
 remove_ours
 p=$(jq .pid "$m/.kvpool/status")
@@ -106,7 +106,7 @@ u get f "$tmp/got"
 cmp "$tmp/src" "$tmp/got"
 for dir in "" "$KVTEST_TLS/node" "$tmp/foreign/node" "$tmp/cluster/node"; do
 	! KVPOOL_TLS_DIR=$dir timeout 20 library_user "${listen[master]}" ns get f \
-		"$tmp/got" 2>"$tmp/said" || fail "libkvpool works with \"$dir\""
+		"$tmp/got" 2>"$tmp/stderr" || fail "libkvpool works with \"$dir\""
 done
 
 # ---- the CLI ----
@@ -125,10 +125,10 @@ cli() { # ROLE ARGUMENT...
 cli_says() { # REGEX DIR ARGUMENT...: fails, and says so
 	local regex=$1 dir=$2
 	shift 2
-	! by_tcp "$dir" "$@" >"$tmp/out" 2>"$tmp/said" ||
+	! by_tcp "$dir" "$@" >"$tmp/out" 2>"$tmp/stderr" ||
 		fail "kvpool $* works with \"$dir\""
-	grep -qE -- "$regex" "$tmp/said" ||
-		fail "kvpool $* with \"$dir\" does not say \"$regex\": $(cat "$tmp/said")"
+	grep -qE -- "$regex" "$tmp/stderr" ||
+		fail "kvpool $* with \"$dir\" does not say \"$regex\": $(cat "$tmp/stderr")"
 }
 
 listens_at() { # PORT
@@ -175,7 +175,7 @@ impostor "$KVTEST_TLS/client"
 cli_says 'role client; accepted here: master or node' \
 	"$KVTEST_TLS/admin" status --admin "127.0.0.1:$port"
 
-# ---- how it is said ----
+# ---- how it is shown ----
 
 echo "== links are shown"
 for who in master a b; do

@@ -52,7 +52,7 @@ links_now() { # connections between daemons, as "FROM>TO"
 }
 
 lib_metric() { # KEY NAME
-	awk -v n="$2" '$(NF - 1) == n { v = $NF } END { print v + 0 }' "$tmp/said.$1"
+	awk -v n="$2" '$(NF - 1) == n { v = $NF } END { print v + 0 }' "$tmp/stderr.$1"
 }
 
 work "$A" 1 "$B" >"$tmp/failures" 2>&1 &
@@ -71,7 +71,7 @@ declare -A reader
 for key in stays 1.small.1; do
 	KVPOOL_TLS_RENEW=1s LIBRARY_DEBUG=yes LIBRARY_BUFFER=$tmp/lib.$key \
 		library_user "${listen[master]}" d reread $key "$tmp/enough" \
-		>"$tmp/gets.$key" 2>"$tmp/said.$key" &
+		>"$tmp/gets.$key" 2>"$tmp/stderr.$key" &
 	reader[$key]=$!
 	also_kill+=($!)
 done
@@ -97,7 +97,7 @@ hand_out() {
 }
 # From the first step on, this many seconds of load.
 loaded() { [ $((SECONDS - rolling)) -ge "$1" ]; }
-echo "== another CA: both are trusted, the new one signs, the old one goes"
+echo "== another CA: both are trusted, the new one signs, the old one is removed"
 rolling=$SECONDS least=0
 set_mark
 started=(0 "${mark[1]}" "${mark[2]}")
@@ -118,7 +118,7 @@ touch "$tmp/enough"
 wait "${workers[@]}"
 [ ! -s "$tmp/failures" ] || fail "$(cat "$tmp/failures")"
 for key in stays 1.small.1; do
-	wait ${reader[$key]} || fail "$key: $(grep -vE ' (debug|info) ' "$tmp/said.$key")"
+	wait ${reader[$key]} || fail "$key: $(grep -vE ' (debug|info) ' "$tmp/stderr.$key")"
 	n=$(lib_metric $key kvpool_tls_links_renewed_total)
 	echo "   a library: $(cat "$tmp/gets.$key") of $key; $n links renewed"
 	[ "$n" -ge 6 ] || fail "a library renewed $n links"
@@ -137,7 +137,7 @@ for n in master a b; do
 			grep '^kvpool_tls_handshakes_total'; grep 'not accepted' "$tmp/$n.log")"
 done
 
-echo "== no link of before is left, but those of who renews tomorrow"
+echo "== all earlier links are replaced, except those of a node that renews tomorrow"
 c_master=$(ss -Htnp state established | grep -F "pid=${pid[c]}," |
 	awk '{ print $3 ">" $4 }' | grep -F ">${listen[master]}")
 links_now >"$tmp/links.now"
@@ -148,9 +148,9 @@ grep -vxF "$c_master" "$tmp/same" >"$tmp/old" || :
 grep -qxF "$c_master" "$tmp/same" || fail "c renewed its link, too"
 [ "$(renewed c)" = 0 ]
 
-! KVPOOL_TLS_RENEW=soon library_user "${listen[master]}" d size stays 2>"$tmp/said" ||
+! KVPOOL_TLS_RENEW=soon library_user "${listen[master]}" d size stays 2>"$tmp/stderr" ||
 	fail "KVPOOL_TLS_RENEW=soon is accepted"
-grep 'KVPOOL_TLS_RENEW) must be between 1s and' "$tmp/said"
+grep 'KVPOOL_TLS_RENEW) must be between 1s and' "$tmp/stderr"
 
 stop c; stop b; stop a
 stop master

@@ -16,7 +16,7 @@ has_keys() { has_metric "${admin[master]}" kvpool_master_keys "$1"; }
 node() { metric "${admin[$1]}" "kvpool_node_$2"; }
 walked_to() { metric_at_least "${admin[$1]}" kvpool_node_walked_names_total "$2"; }
 
-# Every walk so far was in slices, and all loops have told how long they take.
+# Every walk so far was in slices, and all loops report their longest turn.
 in_slices() { # WHAT
 	local n most
 	for n in "${!mount[@]}"; do
@@ -73,7 +73,7 @@ wait_until 20 walked_to a $((before + keys))
 wait_until 20 walked_to b $((before_b + keys))
 in_slices "a rule"
 
-echo "== the master is killed: inventories are told, pictures swept"
+echo "== the master is killed: inventories are sent, pictures swept"
 before=$(node a walked_names_total)
 kill9 master
 wait_until 10 cut_off a

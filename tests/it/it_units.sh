@@ -1,6 +1,6 @@
 #!/bin/bash
-# The units of systemd: valid, as closed as they are said to be, and the one that
-# mounts has no mount namespace of its own. (What they do: make check-packages.)
+# The units of systemd: valid, as closed as documented, and the one that mounts has
+# no mount namespace of its own. (What they do: make check-packages.)
 # limit: 60
 . "$(dirname "$0")/../lib/lib.sh"
 need systemd-analyze
@@ -18,8 +18,8 @@ cd "$tmp/units" || exit 1
 
 echo "== all are valid"
 for u in kvpool-master.service kvpool-store@a.service kvpoold@a.service; do
-	said=$(systemd-analyze verify --man=no "./$u" 2>&1 | grep -F "${u%%[@.]*}" || :)
-	[ -z "$said" ] || fail "$said"
+	output=$(systemd-analyze verify --man=no "./$u" 2>&1 | grep -F "${u%%[@.]*}" || :)
+	[ -z "$output" ] || fail "$output"
 done
 
 exposure() { # UNIT: ten times what systemd-analyze says

@@ -49,10 +49,10 @@ use() {
 	coproc USER { exec unshare -m bash "$box.start" 2>"$tmp/user.err"; }
 	using=$USER_PID
 	also_kill+=("$using")
-	hear
+	read_line
 	[ "$line" = ready ] || fail "it says \"$line\""
 }
-hear() {
+read_line() {
 	line=
 	read -r -t 60 line <&"${USER[0]}" || {
 		cat "$tmp/user.err"
@@ -61,7 +61,7 @@ hear() {
 }
 over() { # sets $lost, $stale
 	echo end >&"${USER[1]}"
-	hear
+	read_line
 	echo "   $line"
 	wait "$using" || fail "an operation failed: $(cat "$tmp/user.err")"
 	[ ! -s "$tmp/user.err" ] || fail "an operation failed: $(cat "$tmp/user.err")"
@@ -77,19 +77,19 @@ upgrade() { # MOUNT N [OPTION...]
 	shift 2
 	was=$(of "$mnt" version)
 	install_new "$n"
-	kvpool restart --mount "$mnt" "$@" >"$tmp/said" || fail "restart: status $?"
-	cat "$tmp/said"
+	kvpool restart --mount "$mnt" "$@" >"$tmp/output" || fail "restart: status $?"
+	cat "$tmp/output"
 	[ "$(of "$mnt" version)" = "$(version_n "$n")" ] ||
 		fail "it is version $(of "$mnt" version)"
-	grep -q "kvpoold $(version_n "$n") (pid .*) replaces $was (pid " "$tmp/said" ||
-		fail "it says nothing of the versions"
+	grep -q "kvpoold $(version_n "$n") (pid .*) replaces $was (pid " "$tmp/output" ||
+		fail "it does not name the versions"
 }
 refused() { # REGEX MOUNT: status 1, saying so, and the daemon goes on
 	local pid status=0
 	pid=$(of "$2" pid)
-	kvpool restart --mount "$2" >"$tmp/said" 2>&1 || status=$?
-	[ $status = 1 ] || fail "status $status: $(cat "$tmp/said")"
-	grep -qE "$1" "$tmp/said" || fail "it says: $(cat "$tmp/said")"
+	kvpool restart --mount "$2" >"$tmp/output" 2>&1 || status=$?
+	[ $status = 1 ] || fail "status $status: $(cat "$tmp/output")"
+	grep -qE "$1" "$tmp/output" || fail "it says: $(cat "$tmp/output")"
 	[ "$(of "$2" pid)" = "$pid" ] || fail "it is another daemon"
 }
 

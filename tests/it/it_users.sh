@@ -2,7 +2,7 @@
 # modes: passthrough
 #
 # Other users of the machine, on loopback and without --insecure: who joins, who is
-# turned away, and who is not believed.
+# refused, and which master is not trusted.
 . "$(dirname "$0")/../lib/lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "needs root, to be other users"
@@ -26,7 +26,7 @@ stranger_node() { # OPTION...
 strangers() { # ADMIN: connections refused there
 	metric "$1" kvpool_strangers_refused_total
 }
-said() { # NAME REGEX
+logged() { # NAME REGEX
 	grep -q "$2" "$(log_of "$1")"
 }
 nodes() {
@@ -37,20 +37,20 @@ start_master
 start_node a --no-mount
 [ "$(nodes)" = 1 ] || fail "a has not joined"
 
-echo "== a stranger's node is turned away, is told why, and is counted"
+echo "== a stranger's node is refused, gets the reason, and is counted"
 stranger_node
-wait_until 10 said stranger "refused this node: user 65533 is not trusted here.*--allow-user"
+wait_until 10 logged stranger "refused this node: user 65533 is not trusted here.*--allow-user"
 [ "$(nodes)" = 1 ] || fail "the stranger has joined"
 [ "$(strangers "${admin[master]}")" -ge 1 ] || fail "nobody was counted"
-said master "a connection was refused: user 65533" || fail "nothing in the log"
+logged master "a connection was refused: user 65533" || fail "nothing in the log"
 stop stranger
 
-echo "== so is what speaks the protocol at a node's port"
-# A connection that may be would stay, and be silent.
+echo "== so is a client of the protocol at a node's port"
+# One that is allowed would stay open, without an answer.
 timeout 5 "${as_stranger[@]}" socat -u "TCP:${listen[a]}" \
 	"CREATE:$tmp/stranger/answer" || fail "a stranger was not cut off"
 grep -qa 'user 65533 is not trusted here' "$tmp/stranger/answer" ||
-	fail "it was not told"
+	fail "the reason was not sent"
 [ "$(strangers "${admin[a]}")" -ge 1 ] || fail "not counted"
 
 echo "== HTTP: a stranger drains nothing, nor does a web page"
@@ -68,7 +68,7 @@ grep -q 'not from this user; accepted: .*--allow-user' "$tmp/stranger/http"
 [ "$(code env -- -H 'Host: evil.example' "http://${admin[master]}/api/objects")" = 403 ] ||
 	fail "answered to a name that was made to resolve to it"
 grep -q 'Host "evil.example" given; accepted: localhost' "$tmp/stranger/http" ||
-	fail "it said: $(cat "$tmp/stranger/http")"
+	fail "the answer: $(cat "$tmp/stranger/http")"
 [ "$(metric "${admin[master]}" kvpool_admin_refused_total)" = 3 ] || fail "not counted"
 
 echo "== HTTP: the CLI asks at the Unix socket, which strangers may not"
@@ -102,7 +102,7 @@ stop master
 [ ! -e "$sock" ] || fail "the socket was left behind"
 start_master
 
-echo "== named by --allow-user it may come, and goes again with that"
+echo "== with --allow-user it joins; without, it is refused again"
 kill9 master
 start_master --allow-user 65533
 stranger_node
@@ -112,15 +112,15 @@ stop stranger
 
 echo "== the master's port, taken by a stranger while it is down: not believed"
 stop master
-rm -f "$tmp/stranger/heard"
+rm -f "$tmp/stranger/received"
 launch thief "${as_stranger[@]}" socat -u \
 	"TCP-LISTEN:${listen[master]#*:},bind=127.0.0.1,reuseaddr,fork" \
-	"OPEN:$tmp/stranger/heard,creat,append"
+	"OPEN:$tmp/stranger/received,creat,append"
 left() { [ "$(metric "${admin[a]}" kvpool_impostors_left_total)" -ge 3 ]; }
 wait_until 15 left
-said a 'a process of user 65533 has this address' || fail "it is not in the log"
-[ ! -s "$tmp/stranger/heard" ] ||
-	fail "the thief heard $(stat -c %s "$tmp/stranger/heard") bytes"
+logged a 'a process of user 65533 has this address' || fail "it is not in the log"
+[ ! -s "$tmp/stranger/received" ] ||
+	fail "the thief received $(stat -c %s "$tmp/stranger/received") bytes"
 kill -KILL "${pid[thief]}"
 wait "${pid[thief]}" 2>/dev/null || :
 unset "pid[thief]"

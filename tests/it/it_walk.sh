@@ -4,7 +4,7 @@
 # host names, with empty /run, /mnt, /dev/shm, /var/lib and /var/log). For the first
 # and third node 10.0.0.2 and n2 become theirs, and 200G of memory become 64M. At most
 # ten commands later a file put on one node is read on the others, all links are TLS,
-# and nothing said --insecure.
+# and no command has --insecure.
 # limit: 120
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
@@ -46,7 +46,7 @@ typed=0
 type_on() { # N COMMAND
 	echo "   $1: $2"
 	typed=$((typed + 1))
-	on "$1" "$2" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+	on "$1" "$2" >"$tmp/output" 2>&1 || fail "$(cat "$tmp/output")"
 }
 for n in 1 2 3; do boot $n; done
 
@@ -65,16 +65,16 @@ head -c 3000000 /dev/urandom >"$tmp/src"
 on 2 "mkdir /mnt/kvpool/d && cp $tmp/src /mnt/kvpool/d/f && sync /mnt/kvpool/d"
 for n in 1 3; do on $n "cmp $tmp/src /mnt/kvpool/d/f" || fail "$n reads other bytes"; done
 for n in 1 2 3; do
-	on $n 'kvpool status' >"$tmp/said"
-	grep '^links .*TLS, cluster prod' "$tmp/said" || fail "$(cat "$tmp/said")"
+	on $n 'kvpool status' >"$tmp/output"
+	grep '^links .*TLS, cluster prod' "$tmp/output" || fail "$(cat "$tmp/output")"
 done
-on 1 'kvpool nodes --admin 127.0.0.1:7071 --tls-dir m' >"$tmp/said" 2>&1 || :
-sed 's/^/   /' "$tmp/said"
+on 1 'kvpool nodes --admin 127.0.0.1:7071 --tls-dir m' >"$tmp/output" 2>&1 || :
+sed 's/^/   /' "$tmp/output"
 
 echo "== and taken down"
 for n in 3 2 1; do
-	on $n 'kvpool down --mount /mnt/kvpool' >"$tmp/said" 2>&1 || fail "$n: $(cat "$tmp/said")"
-	sed 's/^/   /' "$tmp/said"
+	on $n 'kvpool down --mount /mnt/kvpool' >"$tmp/output" 2>&1 || fail "$n: $(cat "$tmp/output")"
+	sed 's/^/   /' "$tmp/output"
 		! on $n 'mountpoint -q /mnt/kvpool' || fail "the mount of $n is left"
 done
 pass

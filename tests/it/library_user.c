@@ -43,7 +43,7 @@ static struct kvpool *pool;
 static struct kvpool_ns *ns;
 static char *mem;
 
-static int said(const char *what, int64_t result)
+static int fails(const char *what, int64_t result)
 {
 	if (result >= 0)
 		return 0;
@@ -163,7 +163,7 @@ static void *use_some(void *arg)
 					    len, 0);
 			puts_made += r == 0;
 			if (r && r != -ENOSPC && r != -ETIMEDOUT) {
-				said("put", r);
+				fails("put", r);
 				wrong++;
 			}
 			continue;
@@ -177,7 +177,7 @@ static void *use_some(void *arg)
 		misses += is_miss(r);
 		if (!is_miss(r) && (r != (int64_t)len ||
 				    !filled(w->mem, len, key))) {
-			said("get", r);
+			fails("get", r);
 			fprintf(stderr, "key %u: %lld bytes\n", key,
 				(long long)r);
 			wrong++;
@@ -205,7 +205,7 @@ static void use_requests(void)
 				keys[i].data = names[i];
 				keys[i].len = strlen(names[i]);
 			}
-			if (said("submit", kvpool_submit(
+			if (fails("submit", kvpool_submit(
 					ns, turn % 2 ? KVPOOL_CALL_EXISTS :
 						       KVPOOL_CALL_GET_SIZE,
 					keys, NULL, BATCH, 0,
@@ -260,11 +260,11 @@ static int survive(const char *file)
 		r = kvpool_put_from(ns, name, strlen(name), mem, 100000, 0);
 		failed += r != 0;
 		if (r && r != -ENOSPC && r != -ETIMEDOUT)
-			return said("put", r);
+			return fails("put", r);
 		r = kvpool_get_into(ns, name, strlen(name), mem, MEM, 0);
 		failed += r < 0;
 		if (r != 100000 && !is_miss(r))
-			return said("get", r);
+			return fails("get", r);
 		usleep(5000);
 	}
 	/* Reconnected by itself. */
@@ -274,7 +274,7 @@ static int survive(const char *file)
 			break;
 	}
 	printf("%u puts and gets, %u failed\n", 2 * i, failed);
-	return said("put at the end", r);
+	return fails("put at the end", r);
 }
 
 /* ---- reread ---- */
@@ -286,15 +286,15 @@ static int reread(struct kvpool_key k, const char *file)
 	unsigned int n = 1;
 
 	if (first < 0)
-		return said("get", first);
+		return fails("get", first);
 	for (; access(file, F_OK) < 0; n++) {
 		int64_t r =
 			kvpool_get_into(ns, k.data, k.len, again, MEM / 2, 0);
 
 		if (r < 0)
-			return said("get", r);
+			return fails("get", r);
 		if (r != first || memcmp(mem, again, (size_t)r) != 0)
-			return said("another object", -EBADMSG);
+			return fails("another object", -EBADMSG);
 	}
 	printf("%u gets\n", n);
 	return 0;
@@ -306,7 +306,7 @@ static int show(const char *what, int64_t r)
 {
 	if (r >= 0)
 		printf("%lld\n", (long long)r);
-	return said(what, r);
+	return fails(what, r);
 }
 
 static int on_key(const char *what, struct kvpool_key k, const char *arg)
@@ -318,15 +318,15 @@ static int on_key(const char *what, struct kvpool_key k, const char *arg)
 
 	if (strcmp(what, "put") == 0 && arg)
 		return read_file(arg, &len) ||
-		       said(what, kvpool_put_from(ns, k.data, k.len, mem, len,
-						  KVPOOL_SYNC));
+		       fails(what, kvpool_put_from(ns, k.data, k.len, mem, len,
+						   KVPOOL_SYNC));
 	if (strcmp(what, "get") == 0 && arg) {
 		r = kvpool_get_into(ns, k.data, k.len, mem, MEM, 0);
-		return said(what, r) || write_file(arg, mem, (size_t)r);
+		return fails(what, r) || write_file(arg, mem, (size_t)r);
 	}
 	if (strcmp(what, "map") == 0 && arg) {
 		r = kvpool_map(ns, k.data, k.len, &at, &len);
-		if (said(what, r) || write_file(arg, at, len))
+		if (fails(what, r) || write_file(arg, at, len))
 			return 1;
 		kvpool_unmap(at, len);
 		return 0;
@@ -334,26 +334,26 @@ static int on_key(const char *what, struct kvpool_key k, const char *arg)
 	if (strcmp(what, "size") == 0)
 		return show(what, kvpool_get_size(ns, k.data, k.len));
 	if (strcmp(what, "remove") == 0)
-		return said(what, kvpool_remove(ns, k.data, k.len)) ||
-		       said(what, kvpool_sync(pool));
+		return fails(what, kvpool_remove(ns, k.data, k.len)) ||
+		       fails(what, kvpool_sync(pool));
 	if (strcmp(what, "pin") == 0 && arg)
-		return said(what, kvpool_pin(ns, k.data, k.len,
-					     strtoull(arg, NULL, 10))) ||
-		       said(what, kvpool_sync(pool));
+		return fails(what, kvpool_pin(ns, k.data, k.len,
+					      strtoull(arg, NULL, 10))) ||
+		       fails(what, kvpool_sync(pool));
 	if (strcmp(what, "unpin") == 0)
-		return said(what, kvpool_unpin(ns, k.data, k.len)) ||
-		       said(what, kvpool_sync(pool));
+		return fails(what, kvpool_unpin(ns, k.data, k.len)) ||
+		       fails(what, kvpool_sync(pool));
 	if (strcmp(what, "path") == 0) {
 		r = kvpool_key_path(ns, k.data, k.len, path, sizeof(path));
 		if (r >= 0)
 			printf("%s\n", path);
-		return said(what, r);
+		return fails(what, r);
 	}
 	if (strcmp(what, "key") == 0) {
 		r = kvpool_path_key(ns, k.data, back, sizeof(back));
 		if (r >= 0)
 			fwrite(back, 1, (size_t)r, stdout);
-		return said(what, r);
+		return fails(what, r);
 	}
 	fprintf(stderr, "%s?\n", what);
 	return 1;
@@ -374,7 +374,7 @@ static int on_keys(const char *what, char **names, int n)
 	r = kvpool_batch_exists(ns, keys, (size_t)n, ret);
 	for (int i = 0; r >= 0 && i < n; i++)
 		printf("%lld%s", (long long)ret[i], i + 1 < n ? " " : "\n");
-	return said(what, r);
+	return fails(what, r);
 }
 
 static atomic_bool asking = true;
@@ -411,7 +411,7 @@ static int put_small(size_t n)
 	free(bufs);
 	free(ret);
 	free(names);
-	return said("puts", put < 0 ? put : put == (ssize_t)n ? 0 : -EIO);
+	return fails("puts", put < 0 ? put : put == (ssize_t)n ? 0 : -EIO);
 }
 
 static int busy(size_t n)
@@ -442,7 +442,7 @@ static int layout(const char *path, const char *model, const char *ranks)
 	err = kvpool_open_ns(pool, path, &l, &with);
 	if (!err)
 		kvpool_close_ns(with);
-	return said("layout", err);
+	return fails("layout", err);
 }
 
 static int run(int argc, char **argv)
@@ -485,16 +485,16 @@ int main(int argc, char **argv)
 	o.log_level = getenv("LIBRARY_DEBUG") ? 3 : 0;
 	o.flags = o.listen ? KVPOOL_INSECURE : 0;
 	o.buffer_size = 64u << 20;
-	if (said("connect", kvpool_connect(&o, &pool)))
+	if (fails("connect", kvpool_connect(&o, &pool)))
 		return 1;
-	err = said("namespace", kvpool_open_ns(pool, argv[2], NULL, &ns));
+	err = fails("namespace", kvpool_open_ns(pool, argv[2], NULL, &ns));
 	mem = calloc(1, MEM);
 	if (!err)
-		err = said("register", kvpool_register_buffer(pool, mem, MEM));
+		err = fails("register", kvpool_register_buffer(pool, mem, MEM));
 	if (!err)
 		err = run(argc, argv);
 	kvpool_close_ns(ns);
-	if (said("close", kvpool_close(pool)))
+	if (fails("close", kvpool_close(pool)))
 		err = 1;
 	free(mem);
 	return err;

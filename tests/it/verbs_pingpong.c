@@ -7,9 +7,9 @@
  * STEP (default: all but the last two):
  *   move    1 MiB pieces by WRITE and READ, a message after each; verified
  *   small   4 KiB READs one after the other
- *   wrong   another key, another range, another right: refused, all is told
- *   closed  the peer closes with work under way: it fails, in time
- *   closing we close with work under way: it is cancelled, in time
+ *   wrong   another key, another range, another right: refused, all fail
+ *   closed  the peer closes with work in flight: it fails, in time
+ *   closing we close with work in flight: it is cancelled, in time
  *   file    the bytes are in the file's own pages, at an odd offset
  *   cut     print "cut", and wait until what is posted fails (a link goes down)
  *   remove  print "remove", and wait until the port is gone (device removed)
@@ -57,7 +57,7 @@ struct side {
 
 struct item {
 	struct verbs_work w;
-	int status; /* 1: under way */
+	int status; /* 1: in flight */
 };
 
 static uv_loop_t loop;
@@ -290,7 +290,7 @@ static void closed(void)
 	printf("  the peer closed in %llu ms\n",
 	       (unsigned long long)(pool_now_ms() - begun));
 	until(&a.broken, 1);
-	printf("  it was told as %d after %llu ms\n", a.err,
+	printf("  we got %d after %llu ms\n", a.err,
 	       (unsigned long long)(pool_now_ms() - begun));
 	CHECK(a.err == -ETIMEDOUT || a.err == -EREMOTEIO);
 	CHECK(ndone == PIECES);
@@ -368,7 +368,7 @@ static void cut(void)
 		}
 		uv_run(&loop, UV_RUN_NOWAIT);
 	}
-	printf("  told as %d, %llu ms after the start; a port is %d\n", a.err,
+	printf("  failed: %d, %llu ms after the start; a port is %d\n", a.err,
 	       (unsigned long long)(pool_now_ms() - begun), a.port->state);
 	begun = pool_now_ms();
 	end();
