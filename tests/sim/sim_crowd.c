@@ -229,11 +229,11 @@ static void on_welcome(struct sim_node *n, const Kvpool__Welcome *w)
 	if (w->epoch < n->epoch)
 		n->crowd->epochs_fell++;
 	n->epoch = w->epoch;
-	n->state = NODE_TELLING;
+	n->state = NODE_LISTING;
 	n->dial_delay_ns = DIAL_NS;
 	n->sent = 0;
 	sim_node_tidy(n);
-	sim_at(&n->tell, sim_now_ns());
+	sim_at(&n->list_more, sim_now_ns());
 	sim_at(&n->beat, sim_now_ns() + sim_random(HEARTBEAT_NS));
 }
 
@@ -305,7 +305,7 @@ static void on_close(struct pool_conn *c, int err)
 	n->conn = NULL;
 	n->state = NODE_AWAY;
 	ops_lost(n);
-	sim_cancel(&n->tell);
+	sim_cancel(&n->list_more);
 	sim_cancel(&n->ack);
 	sim_at(&n->beat, sim_now_ns() + n->dial_delay_ns +
 				 sim_random(n->dial_delay_ns));
@@ -340,7 +340,7 @@ static void on_beat(struct sim_event *e)
 
 	if (n->state == NODE_AWAY) {
 		dial(n);
-	} else if (n->state >= NODE_TELLING) {
+	} else if (n->state >= NODE_LISTING) {
 		sim_say_heartbeat(n);
 		sim_at(e, sim_now_ns() + HEARTBEAT_NS);
 	}
@@ -362,7 +362,7 @@ void sim_node_kill(struct sim_node *n, bool silent)
 	n->state = NODE_OFF;
 	n->complete = false;
 	sim_cancel(&n->beat);
-	sim_cancel(&n->tell);
+	sim_cancel(&n->list_more);
 	sim_cancel(&n->ack);
 	copies_cancel(n);
 	ops_lost(n);
@@ -393,7 +393,7 @@ static void node_init(struct sim_crowd *c, unsigned int nr,
 	n->is_mount = nr < o->mounts;
 	n->capacity = o->capacity;
 	n->beat.run = on_beat;
-	n->tell.run = sim_say_inventory;
+	n->list_more.run = sim_say_inventory;
 	n->ack.run = sim_say_ack;
 	pool_list_init(&n->copying);
 }

@@ -21,7 +21,7 @@
 #define SIM_OPS_MAX 8 /* changes per message of a node */
 
 enum sim_node_state { NODE_OFF, NODE_AWAY, NODE_DIALLING, NODE_JOINING,
-		      NODE_TELLING, NODE_UP };
+		      NODE_LISTING, NODE_UP };
 
 struct sim_op {
 	Kvpool__Op__Kind kind;
@@ -39,7 +39,7 @@ struct sim_node {
 	bool is_mount;
 	enum sim_node_state state;
 	struct pool_conn *conn; /* owns, or NULL */
-	struct sim_event beat, tell, ack;
+	struct sim_event beat, list_more, ack;
 	uint64_t dial_delay_ns;
 	uint64_t epoch;
 	uint64_t capacity, used;

@@ -12,9 +12,9 @@ void sim_node_tidy(struct sim_node *n);
 void sim_say_join(struct sim_node *n);
 void sim_say_heartbeat(struct sim_node *n);
 void sim_say_held(struct sim_node *n, uint32_t key, uint64_t gen, int status);
-/* Callback of n->tell: sends more of the inventory, while little is queued on
- * the connection (a thousand inventories in memory would be a gigabyte). When
- * all of it is sent, the node is up. */
+/* Callback of n->list_more: sends more of the inventory, while little is queued
+ * on the connection (a thousand inventories in memory would be a gigabyte).
+ * When all of it is sent, the node is up. */
 void sim_say_inventory(struct sim_event *e);
 /* Callback of n->ack: acks the feed. */
 void sim_say_ack(struct sim_event *e);

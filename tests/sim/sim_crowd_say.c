@@ -9,8 +9,8 @@
 
 #include "pool/conn/wire.h"
 
-#define TELL_NS (2 * SIM_MS) /* between two checks of the send queue */
-#define TELL_QUEUE (512u << 10)
+#define LIST_NS (2 * SIM_MS) /* between two checks of the send queue */
+#define LIST_QUEUE (512u << 10)
 
 /* ---- copies ---- */
 
@@ -175,14 +175,14 @@ static void send_inventory(struct sim_node *n)
 
 void sim_say_inventory(struct sim_event *e)
 {
-	struct sim_node *n = pool_container_of(e, struct sim_node, tell);
+	struct sim_node *n = pool_container_of(e, struct sim_node, list_more);
 
-	if (n->state != NODE_TELLING)
+	if (n->state != NODE_LISTING)
 		return;
-	while (n->sent < n->n && pool_conn_queued(n->conn) < TELL_QUEUE)
+	while (n->sent < n->n && pool_conn_queued(n->conn) < LIST_QUEUE)
 		send_inventory(n);
 	if (n->sent < n->n) {
-		sim_at(&n->tell, sim_now_ns() + TELL_NS);
+		sim_at(&n->list_more, sim_now_ns() + LIST_NS);
 		return;
 	}
 	if (!n->n)

@@ -29,7 +29,7 @@ struct etcd_state {
 	uint64_t mark, settled;
 	uint64_t writing; /* queued records in the transaction in flight */
 	struct sim_event written;
-	struct sim_call tell;
+	struct sim_call notify;
 	bool dead;
 };
 
@@ -54,9 +54,9 @@ void sim_etcd_close(struct sim_etcd *e)
 	free_records(&e->records);
 }
 
-static void on_tell(struct sim_call *c)
+static void on_notify(struct sim_call *c)
 {
-	struct etcd_state *s = pool_container_of(c, struct etcd_state, tell);
+	struct etcd_state *s = pool_container_of(c, struct etcd_state, notify);
 
 	s->settled_cb(s->arg);
 }
@@ -135,8 +135,8 @@ static void on_written(struct sim_event *e)
 	s->nqueued -= s->writing;
 	s->settled += s->writing;
 	s->writing = 0;
-	if (pool_list_empty(&s->tell.link))
-		sim_call(s->host, &s->tell);
+	if (pool_list_empty(&s->notify.link))
+		sim_call(s->host, &s->notify);
 	etcd_state_flush(s);
 }
 
@@ -152,8 +152,8 @@ struct etcd_state *sim_etcd_elect(struct sim_etcd *e, struct sim_host *host,
 	s->settled_cb = settled;
 	s->arg = arg;
 	s->written.run = on_written;
-	s->tell.run = on_tell;
-	pool_list_init(&s->tell.link);
+	s->notify.run = on_notify;
+	pool_list_init(&s->notify.link);
 	pool_list_init(&s->queue);
 	return s;
 }
@@ -163,7 +163,7 @@ void etcd_state_close(struct etcd_state *s)
 	if (!s)
 		return;
 	sim_cancel(&s->written);
-	pool_list_del(&s->tell.link);
+	pool_list_del(&s->notify.link);
 	free_records(&s->queue);
 	free(s);
 }
