@@ -73,19 +73,21 @@ static void end(struct master *m)
 		begin(m);
 }
 
+/* (Not the extra copies: to their nodes they are cache.) */
 static void count_kept(struct master *m, struct master_file *f)
 {
+	const master_holder *held = master_file_holders(f);
 	struct pool_rules rules;
 
 	master_file_rules(f, pool_wall_ns(), &rules);
 	if (rules.class != POOL_CLASS_NOEVICT && rules.pin != POOL_PIN_HARD)
 		return;
 	for (unsigned int i = 0; i < f->nholders; i++)
-		master_member_keeps(
-			master_member_at(&m->members,
-					 master_holder_index(
-						 master_file_holders(f)[i])),
-			f->size);
+		if (!master_holder_extra(held[i]))
+			master_member_keeps(
+				master_member_at(&m->members,
+						 master_holder_index(held[i])),
+				f->size);
 }
 
 bool master_patrol_slice(struct master *m)

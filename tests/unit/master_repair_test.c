@@ -684,6 +684,32 @@ static void hot_objects_gain_extra_copies_and_lose_them_again(void **state)
 	assert_int_equal(1, holders(&node[0], "k"));
 }
 
+static uint64_t kept_on(const struct fake_node *n)
+{
+	return master->members.by_index[n->index]->kept;
+}
+
+/* It is cache, which a node gives up whatever the rules of the object. */
+static void an_extra_copy_is_not_kept(void **state)
+{
+	uint64_t gen;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 2; i++)
+		join_and_watch(&node[i]);
+	gen = fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_rule(&node[0], "k", "user.kvpool.pin",
+				      "hard"));
+	fake_heat(&node[0], "k", gen, false);
+	run_until(&loop, node[1].nreplicates == 1);
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, holders(&node[1], "k") == 2);
+	master_patrol_start(master);
+	run_until(&loop, kept_on(&node[0]));
+	assert_int_equal(0, kept_on(&node[1]));
+}
+
 static void an_extra_copy_is_the_first_to_replace_a_lost_one(void **state)
 {
 	uint64_t gen;
@@ -731,6 +757,7 @@ int main(void)
 		T(what_is_put_or_kept_displaces_and_what_is_repaired_does_not),
 		T(a_store_that_is_still_joining_gets_no_copies),
 		T(hot_objects_gain_extra_copies_and_lose_them_again),
+		T(an_extra_copy_is_not_kept),
 		T(an_extra_copy_is_the_first_to_replace_a_lost_one),
 	};
 
