@@ -913,7 +913,7 @@ def master(at):
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(address(at))
     listening.listen(64)
-    count = {"dialled": 0, "heard": 0}
+    count = {"dialled": 0, "received": 0}
 
     def serve(conn):
         try:
@@ -921,7 +921,7 @@ def master(at):
             s.sendall(frame(FEED, packed((1, 1), (2, 1))))
             s.settimeout(5)
             if s.recv(1):
-                count["heard"] += 1
+                count["received"] += 1
             s.recv(65536)
         except OSError:
             pass

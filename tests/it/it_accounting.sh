@@ -109,7 +109,7 @@ directories_add_up() {
 			return 1
 	done
 }
-told() { # all reports have arrived
+reported() { # all reports have arrived
 	hits=$(of_mounts 'lookup_hits_total{bytes="local"}' 'lookup_hits_total{bytes="peer"}')
 	lookups=$((hits + $(of_mounts lookup_misses_total)))
 	loaded=$(of_mounts loaded_bytes_total)
@@ -125,7 +125,7 @@ mkdir "$a/one" "$a/two"
 for i in {1..10}; do random 100000 >"$a/one/file$i"; done
 sync "$a/one"
 wait_until 10 test -d "$b/two"
-told
+reported
 one=($(directory one '.lookups, .hits, .loaded_bytes'))
 before=($lookups $hits $loaded)
 for d in one two; do
@@ -136,7 +136,7 @@ for i in {301..600}; do [ ! -e "$b/two/none$i" ]; done # others
 for i in {1..10}; do cat "$a/one/file$i" >/dev/null; done # the kernel may know the names
 for i in {1..5}; do cat "$b/one/file$i" >/dev/null; done
 : >>"$a/one/file1" # nothing is read
-told
+reported
 equal "bytes loaded" $((loaded - before[2])) 1500000
 equal "one: bytes loaded" "$(directory one .loaded_bytes)" $((one[2] + 1500000))
 equal "one: look-ups" "$(directory one .lookups)" $((one[0] + lookups - before[0] - 600))

@@ -77,14 +77,14 @@ END
 coproc USER { exec unshare -m bash "$tmp/container" 2>"$tmp/user.err"; }
 user=$USER_PID
 also_kill=("$user")
-hear() {
+read_line() {
 	line=
 	read -r -t 60 line <&"${USER[0]}" || {
 		cat "$tmp/user.err" "$tmp"/load.*
 		fail "it ended, or says nothing"
 	}
 }
-hear
+read_line
 [ "$line" = ready ] || fail "it says \"$line\""
 # A second after the one before, and each daemon has served before it is killed. (An
 # open during which two daemons die fails with ESTALE: the kernel tries it twice.)
@@ -108,7 +108,7 @@ until [ $((${EPOCHREALTIME/./} - begun)) -ge $((seconds * 1000000)) ]; do
 done
 wait_ready a
 echo end >&"${USER[1]}"
-hear
+read_line
 # (Of ten, one may be later: this machine has other work, too.)
 mapfile -t took < <(printf '%s\n' "${took[@]}" | sort -n)
 most=${took[$((kills * 9 / 10 - 1))]}
@@ -133,11 +133,11 @@ if [ "$KVTEST_MODE" = passthrough ]; then
 fi
 ! grep '^open' "$tmp"/load.[12] || fail "an open failed"
 for l in "$tmp"/load.?; do
-	said=$(tail -n 1 "$l")
-	echo "   $said"
-	[[ $said == *"absent=0 short=0 wrong=0 errors="* ]] || fail "$(cat "$l")"
-	[ "$KVTEST_MODE" = served ] || [[ $said == *" errors=0 "* ]] || fail "$(cat "$l")"
-	[[ $said =~ present=([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge $files ] ||
+	last=$(tail -n 1 "$l")
+	echo "   $last"
+	[[ $last == *"absent=0 short=0 wrong=0 errors="* ]] || fail "$(cat "$l")"
+	[ "$KVTEST_MODE" = served ] || [[ $last == *" errors=0 "* ]] || fail "$(cat "$l")"
+	[[ $last =~ present=([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge $files ] ||
 		fail "it has done too little to show anything"
 done
 

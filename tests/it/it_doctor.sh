@@ -25,14 +25,14 @@ expected=
 [ "$KVTEST_MODE" = passthrough ] || expected=passthrough
 [ "$(names)" = "$expected" ] || fail "found: $(names)"
 status=0
-kvpool doctor --admin "${admin[a]}" --root "$tmp/no-machine" >"$tmp/said" || status=$?
+kvpool doctor --admin "${admin[a]}" --root "$tmp/no-machine" >"$tmp/output" || status=$?
 if [ "$KVTEST_MODE" = passthrough ]; then
-	[ $status = 0 ] || fail "status $status: $(cat "$tmp/said")"
-	grep -q 'nothing costs speed or safety$' "$tmp/said" || fail "$(cat "$tmp/said")"
+	[ $status = 0 ] || fail "status $status: $(cat "$tmp/output")"
+	grep -q 'nothing costs speed or safety$' "$tmp/output" || fail "$(cat "$tmp/output")"
 else
-	[ $status = 1 ] || fail "status $status: $(cat "$tmp/said")"
-	grep -q '^speed, passthrough: ' "$tmp/said" || fail "$(cat "$tmp/said")"
-	grep -q '^  remedy: ' "$tmp/said" || fail "nothing mends it: $(cat "$tmp/said")"
+	[ $status = 1 ] || fail "status $status: $(cat "$tmp/output")"
+	grep -q '^speed, passthrough: ' "$tmp/output" || fail "$(cat "$tmp/output")"
+	grep -q '^  remedy: ' "$tmp/output" || fail "nothing mends it: $(cat "$tmp/output")"
 fi
 
 echo "== a node of another version joins: it is named; a clock that is 5 s ahead"
@@ -46,17 +46,17 @@ found_of() { # NODE: as names
 sees() { [ "$(found_of a)" = "versions${expected:+ $expected}" ]; }
 wait_until 10 sees
 kvpool doctor --admin "${admin[a]}" --root "$tmp/no-machine" --json >"$tmp/found" || :
-jq -r '.findings[] | select(.check == "versions").what' "$tmp/found" >"$tmp/said"
+jq -r '.findings[] | select(.check == "versions").what' "$tmp/found" >"$tmp/output"
 grep -qF "this node runs $version, others of the pool do not (b.other 9${version:1})" \
-	"$tmp/said" || fail "it says $(cat "$tmp/said")"
+	"$tmp/output" || fail "its output: $(cat "$tmp/output")"
 late() { [ "$(found_of b)" = "version versions clock${expected:+ $expected}" ]; }
 wait_until 10 late
-kvpool doctor --admin "${admin[b]}" --root "$tmp/no-machine" >"$tmp/said" || :
-cat "$tmp/said"
-grep -q '^safety, clock: the clock is [45]\.[0-9] s ahead of the master' "$tmp/said" ||
-	fail "it says $(cat "$tmp/said")"
-grep -q "(the master $version, a.do-tell $version)" "$tmp/said" ||
-	fail "it says $(cat "$tmp/said")"
+kvpool doctor --admin "${admin[b]}" --root "$tmp/no-machine" >"$tmp/output" || :
+cat "$tmp/output"
+grep -q '^safety, clock: the clock is [45]\.[0-9] s ahead of the master' "$tmp/output" ||
+	fail "its output: $(cat "$tmp/output")"
+grep -q "(the master $version, a.do-tell $version)" "$tmp/output" ||
+	fail "its output: $(cat "$tmp/output")"
 kvpool nodes --wide --admin "${admin[a]}" | grep -q "9${version:1}" ||
 	fail "no version: $(kvpool nodes --wide --admin "${admin[a]}")"
 stop b
@@ -64,15 +64,15 @@ gone() { [ "$(found_of a)" = "$expected" ]; }
 wait_until 10 gone
 
 echo "== this machine, as it is"
-kvpool doctor --admin "${admin[a]}" >"$tmp/said" || [ $? = 1 ] || fail "it failed"
-cat "$tmp/said"
+kvpool doctor --admin "${admin[a]}" >"$tmp/output" || [ $? = 1 ] || fail "it failed"
+cat "$tmp/output"
 
 echo "== a bundle: what it has, for whom, and what it has not"
 touch "$tmp/bundle.tar.gz"
 chmod 644 "$tmp/bundle.tar.gz"
 kvpool doctor --admin "${admin[a]}" --bundle "$tmp/bundle.tar.gz" \
-	--master "${admin[master]}" >/dev/null 2>"$tmp/said" || :
-[ ! -s "$tmp/said" ] || fail "it says $(cat "$tmp/said")"
+	--master "${admin[master]}" >/dev/null 2>"$tmp/output" || :
+[ ! -s "$tmp/output" ] || fail "its output: $(cat "$tmp/output")"
 [ "$(stat -c %a "$tmp/bundle.tar.gz")" = 600 ] || fail "others may read it"
 mkdir "$tmp/bundle"
 tar -C "$tmp/bundle" -xzf "$tmp/bundle.tar.gz"
@@ -86,31 +86,31 @@ jq -e '.events | any(.kind == "joined" and (.text | startswith("a.do-tell")))' \
 grep -rq do-tell "$tmp/bundle" || fail "grep finds nothing in it"
 ! grep -rl 'do-not-tell\|PRIVATE KEY' "$tmp/bundle" || fail "a secret is in it"
 ! ls -d /tmp/kvpool-bundle.* 2>/dev/null || fail "it left files"
-! kvpool doctor --admin "${admin[a]}" --bundle "$tmp/none/b" >/dev/null 2>"$tmp/said" ||
+! kvpool doctor --admin "${admin[a]}" --bundle "$tmp/none/b" >/dev/null 2>"$tmp/output" ||
 	fail "a bundle in no directory"
-[ "$(cat "$tmp/said")" = "kvpool: doctor: --bundle $tmp/none/b: No such file or directory" ] ||
-	fail "it says $(cat "$tmp/said")"
-(cd "$tmp" && kvpool doctor --admin "${admin[a]}" --bundle host:b.tar.gz >/dev/null 2>said) || :
+[ "$(cat "$tmp/output")" = "kvpool: doctor: --bundle $tmp/none/b: No such file or directory" ] ||
+	fail "its output: $(cat "$tmp/output")"
+(cd "$tmp" && kvpool doctor --admin "${admin[a]}" --bundle host:b.tar.gz >/dev/null 2>output) || :
 tar --force-local -tzf "$tmp/host:b.tar.gz" ./doctor.json || fail "no bundle with a colon in its name"
 ! tar --force-local -tzf "$tmp/host:b.tar.gz" ./api-events 2>/dev/null || fail "events of no master"
 grep -qx "kvpool: doctor: the bundle has no events of the pool; accepted: --master HOST:PORT, the\
- master's admin address" "$tmp/said" || fail "it says $(cat "$tmp/said")"
+ master's admin address" "$tmp/output" || fail "its output: $(cat "$tmp/output")"
 
 echo "== kvpool bench ends with it"
-kvpool bench --mount "${mount[a]}" --only access_hit --rounds 1 >/dev/null 2>"$tmp/said" ||
-	fail "$(cat "$tmp/said")"
+kvpool bench --mount "${mount[a]}" --only access_hit --rounds 1 >/dev/null 2>"$tmp/output" ||
+	fail "$(cat "$tmp/output")"
 if kvpool doctor --admin "${admin[a]}" --json >"$tmp/found"; then
-	! grep -q 'kvpool doctor' "$tmp/said" || fail "it says $(cat "$tmp/said")"
+	! grep -q 'kvpool doctor' "$tmp/output" || fail "its output: $(cat "$tmp/output")"
 else
 	grep -qx "kvpool doctor finds $(jq -r '.findings | "\(length): " +
-		(map(.check) | join(" "))' "$tmp/found")" "$tmp/said" ||
-		fail "it says $(cat "$tmp/said")"
+		(map(.check) | join(" "))' "$tmp/found")" "$tmp/output" ||
+		fail "its output: $(cat "$tmp/output")"
 fi
 
 echo "== not a node, and nobody"
-! kvpool doctor --admin "${admin[master]}" 2>"$tmp/said" || fail "a master is a node"
-grep -q 'this is a master; accepted: --admin HOST:PORT of a node' "$tmp/said" ||
-	fail "it says $(cat "$tmp/said")"
+! kvpool doctor --admin "${admin[master]}" 2>"$tmp/output" || fail "a master is a node"
+grep -q 'this is a master; accepted: --admin HOST:PORT of a node' "$tmp/output" ||
+	fail "its output: $(cat "$tmp/output")"
 free_port
 ! kvpool doctor --admin "127.0.0.1:$port" 2>/dev/null || fail "nobody answers well"
 

@@ -57,7 +57,7 @@ end() {
 	wait $attacker || fail "the attacker: $(cat "$tmp/attack")"
 }
 
-said() { # NAME: what the attack said of it
+reported() { # NAME: what the attack printed of it
 	awk -v n="$1" '$1 == n { print $2; found = 1 } END { exit !found }' "$tmp/attack" ||
 		fail "the attacker says nothing of $1: $(cat "$tmp/attack")"
 }
@@ -120,8 +120,8 @@ client() { # SECONDS
 newcomer() {
 	head -c 5000 /dev/urandom >"$tmp/newcomer"
 	timeout 20 library_user "${listen[master]}" ns put "$attack.$EPOCHREALTIME" \
-		"$tmp/newcomer" >"$tmp/newcomer.said" 2>&1 ||
-		fail "$attack: nobody new gets in: $(cat "$tmp/newcomer.said")"
+		"$tmp/newcomer" >"$tmp/newcomer.err" 2>&1 ||
+		fail "$attack: nobody new gets in: $(cat "$tmp/newcomer.err")"
 }
 
 beside_calm=burn # the attack that is none
@@ -188,7 +188,7 @@ beside() { # NAME SECONDS WHAT ARGUMENT...
 	for i in 1 2 3 4 5; do
 		round_calm 0.7
 		round_attack "$@"
-		# Turns cannot be told from waiting for the processor, rounds can.
+		# Turns cannot be distinguished from waiting for the processor, rounds can.
 		[ $long = 0 ] || [ $waited -gt $TURN_MS ] || lasting=$((lasting + 1))
 		[ $waited -gt $calmest ] || calmest=$waited
 		percent=$(ratio "${rounds[@]}")
@@ -267,8 +267,8 @@ cert_of_days() { # CA-DIR URI HOST FROM UNTIL OUT
 	openssl ca -batch -config "$tmp/db/conf" -cert "$ca/ca.crt" -keyfile "$ca/ca.key" \
 		-in "$out/csr" -out "$out/tls.crt" -notext \
 		-startdate "$(date -u -d "$4" +%Y%m%d%H%M%SZ)" \
-		-enddate "$(date -u -d "$5" +%Y%m%d%H%M%SZ)" 2>"$tmp/db/said" ||
-		fail "openssl ca: $(cat "$tmp/db/said")"
+		-enddate "$(date -u -d "$5" +%Y%m%d%H%M%SZ)" 2>"$tmp/db/err" ||
+		fail "openssl ca: $(cat "$tmp/db/err")"
 }
 
 make_bad_certs() { # in $tmp/bad
@@ -341,14 +341,14 @@ replayed() {
 pose() { # HOST REQUESTS LANES FILE
 	begin posing "${listen[master]}" "${listen[a]}" "b.$$" "$1"
 	echo "   $attack: $(tr '\n' ';' <"$tmp/attack")"
-	[ "$(said requests)" = "$2" ] && [ "$(said lanes)" = "$3" ] ||
+	[ "$(reported requests)" = "$2" ] && [ "$(reported lanes)" = "$3" ] ||
 		fail "$attack: $(cat "$tmp/attack")"
 	cat "$tmp/lot" >"$a/$4"
 	sync "$a"
 	cmp "$tmp/lot" "$b/$4" || fail "$attack: b reads other bytes, or none"
 	end
-	[ "$(said got)" = 0 ] || fail "$attack: it got $(said got) bytes of b's lanes"
-	[ "$(said closed)" = 0 ] || fail "$attack: its lanes are those of b"
+	[ "$(reported got)" = 0 ] || fail "$attack: it got $(reported got) bytes of b's lanes"
+	[ "$(reported closed)" = 0 ] || fail "$attack: its lanes are those of b"
 }
 # The same to a master that has been killed meanwhile, and knows b from its state only.
 claimed() { # ID
@@ -374,7 +374,7 @@ posed() {
 		cert_of_days "$KVTEST_TLS/ca" test/node $from '-1 day' '+1 day' "$tmp/else"
 		with=$tmp/else pose $from refused refused posed.else
 		rises a $ids 9
-		claimed "$(said id)"
+		claimed "$(reported id)"
 		mark a $ids
 	fi
 	attack="posing from another address"
@@ -442,8 +442,8 @@ slow_ones() {
 		fi
 		beside slow.$how 6 slow $slow $how "master=${listen[master]}" \
 			"peer=${listen[a]}"
-		[ "$(said closed)" = $((2 * slow)) ] ||
-			fail "$attack: $(said closed) of $((2 * slow)) were closed"
+		[ "$(reported closed)" = $((2 * slow)) ] ||
+			fail "$attack: $(reported closed) of $((2 * slow)) were closed"
 	done
 	until=
 }
@@ -508,7 +508,7 @@ floods() {
 # again and again.
 read_lie() {
 	wait_until 5 stat "$name" >/dev/null 2>&1
-	timeout 20 cat "$name" >"$tmp/lie" 2>"$tmp/lie.said" &
+	timeout 20 cat "$name" >"$tmp/lie" 2>"$tmp/lie.err" &
 	reader=$!
 }
 lie_is_refused() {
@@ -535,8 +535,8 @@ lies() {
 		[ $of = a ] || until="has_metric ${admin[master]} $capacity"
 		mark $of "$counter"
 		beside liar.$how 1 liar "${listen[master]}" $how
-		asked=$(said asked)
-		echo "   $(sed 's/.*: //' "$tmp/lie.said"); asked $asked times"
+		asked=$(reported asked)
+		echo "   $(sed 's/.*: //' "$tmp/lie.err"); asked $asked times"
 		case $how in
 		plain | figures) [ "$asked" = 0 ] ;;
 		*) [ "$asked" -ge 1 ] && [ "$asked" -le 8 ] ;;
@@ -571,7 +571,7 @@ no_master() {
 	[ "$(cat "$a/kept")" = kept ] && [ -e "$b/kept" ] || fail "$attack: a file is gone"
 	end
 	echo "   master: $(tr '\n' ';' <"$tmp/attack")"
-	[ -z "$KVTEST_TLS" ] || [ "$(said heard)" = 0 ] || fail "$attack: the nodes talk to it"
+	[ -z "$KVTEST_TLS" ] || [ "$(reported received)" = 0 ] || fail "$attack: the nodes talk to it"
 	start_master
 	joined() { has_metric "${admin[$1]}" kvpool_node_master_connected 1; }
 	wait_until 15 joined a

@@ -30,8 +30,8 @@ text=$'\xc3\xa4\xe2\x80\xa6\xe2\x81\xa5'
 mkdir "$A/odd"
 echo x >"$A/odd/"$'\e[2J'"${c1}31m$marks"$'\n'"$text"
 sync "$A/odd"
-said=$(kvpool ls odd/ --admin "${admin[a]}" | awk '{ print $NF }')
-[ "$said" = "odd/?[2J?31m?????????$text" ] || fail "it shows $(cat -v <<<"$said")"
+listed=$(kvpool ls odd/ --admin "${admin[a]}" | awk '{ print $NF }')
+[ "$listed" = "odd/?[2J?31m?????????$text" ] || fail "it shows $(cat -v <<<"$listed")"
 rm -r "$A/odd"
 sync "$A"
 
@@ -376,7 +376,7 @@ echo "== the master's log has a line of figures"
 grep -E 'pool: [0-9.]+ [KMG]?i?B of 128.0 MiB used \([0-9.]+ %\), [0-9]+ keys, 0 soft-pinned, 0 hard-pinned, 2 of 2 nodes' \
 	"$(log_of master)" | tail -n1 | grep . || fail "no summary"
 
-echo "== a master that has not heard of all is alive, not ready"
+echo "== a master that some nodes have not joined yet is alive, not ready"
 kill9 master
 kill -STOP "${pid[b]}"
 launch master kvpool-master --foreground --insecure --heartbeat 500ms \

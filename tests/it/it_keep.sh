@@ -10,7 +10,7 @@ need_fuse
 need jq findmnt unshare setpriv socat
 
 adopted() { grep -c ' info adopted ' "$(log_of a)" || :; }
-said() { grep -q "$1" "$tmp/keep.log"; }
+logged() { grep -q "$1" "$tmp/keep.log"; }
 puts() { grep -c 'kvpool-device: kept' "$tmp/keep.log"; }
 keep() { # OPTION...
 	kvpool keep --socket "$tmp/keep" "$@" >>"$tmp/keep.log" 2>&1 &
@@ -26,11 +26,11 @@ mount --make-shared "$tmp"
 start_master
 env_of[a]="unshare --mount --propagation unchanged"
 
-echo "== no keeper at the path: said, with what is accepted"
+echo "== no keeper at the path: the error has what is accepted"
 kvpoold --foreground --name "x.$$" --mount "$tmp/x" --master 127.0.0.1:1 --keeper-socket \
-	"$tmp/$(printf '%0200d' 1)" >"$tmp/said" 2>&1 && fail "started"
-grep -q 'keeper-socket .*accepted: the --socket of a kvpool keep' "$tmp/said" ||
-	fail "$(cat "$tmp/said")"
+	"$tmp/$(printf '%0200d' 1)" >"$tmp/output" 2>&1 && fail "started"
+grep -q 'keeper-socket .*accepted: the --socket of a kvpool keep' "$tmp/output" ||
+	fail "$(cat "$tmp/output")"
 
 echo "== another user at the path gets nothing"
 chmod 711 "$tmp"
@@ -41,8 +41,8 @@ also_kill=("$!")
 wait_until 5 test -S "$tmp/theirs/keep"
 mkdir "$tmp/x"
 timeout 30 kvpoold --foreground --name "x.$$" --mount "$tmp/x" --master 127.0.0.1:1 \
-	--keeper-socket "$tmp/theirs/keep" >"$tmp/said" 2>&1 && fail "started"
-grep -q 'keeper-socket .*Operation not permitted' "$tmp/said" || fail "$(cat "$tmp/said")"
+	--keeper-socket "$tmp/theirs/keep" >"$tmp/output" 2>&1 && fail "started"
+grep -q 'keeper-socket .*Operation not permitted' "$tmp/output" || fail "$(cat "$tmp/output")"
 [ ! -s "$tmp/theirs/got" ] || fail "sent: $(cat "$tmp/theirs/got")"
 
 keep
@@ -52,7 +52,7 @@ mkdir "$a/d"
 head -c 3M /dev/urandom >"$tmp/src"
 cp "$tmp/src" "$a/d/k"
 sync "$a/d"
-wait_until 5 said 'kvpool-device: kept'
+wait_until 5 logged 'kvpool-device: kept'
 id=$(findmnt -no ID "$a")
 exec {file}<"$a/d/k"
 
@@ -125,8 +125,8 @@ python3 - "$tmp/keep" "/proc/$keeper/fd" $((before + 3 + 8)) <<-'END' || fail "n
 	conns[0].send(b"FDTAKE=1\nFDNAME=none")
 	conns[0].recv(100)
 END
-said 'x-j: not kept: accepted: 8 descriptors' || fail "nothing says what was not kept"
-said 'a connection is refused: there are 4' || fail "nothing says who was refused"
+logged 'x-j: not kept: accepted: 8 descriptors' || fail "what was not kept is not logged"
+logged 'a connection is refused: there are 4' || fail "who was refused is not logged"
 as_before() { [ "$(ls "/proc/$keeper/fd" | wc -l)" = "$before" ]; }
 wait_until 10 as_before
 
@@ -135,26 +135,26 @@ chmod 666 "$tmp/keep"
 got=$(setpriv --reuid 65534 --clear-groups timeout 10 \
 	socat -u "UNIX-CONNECT:$tmp/keep,type=5" - </dev/null) || fail "it was not closed"
 [ -z "$got" ] || fail "it was answered: $got"
-said 'a connection of user 65534 is refused; accepted: user 0, root' || fail "not refused"
+logged 'a connection of user 65534 is refused; accepted: user 0, root' || fail "not refused"
 chmod 600 "$tmp/keep"
 
 echo "== what is no socket stays, and so does another keeper's"
 echo mine >"$tmp/file"
 mkdir "$tmp/dir"
 for at in file dir keep; do
-	timeout 10 kvpool keep --socket "$tmp/$at" >"$tmp/said" 2>&1 && fail "$at: it began"
-	grep -q -- "--socket $tmp/$at: .*accepted" "$tmp/said" || fail "$at: $(cat "$tmp/said")"
+	timeout 10 kvpool keep --socket "$tmp/$at" >"$tmp/output" 2>&1 && fail "$at: it began"
+	grep -q -- "--socket $tmp/$at: .*accepted" "$tmp/output" || fail "$at: $(cat "$tmp/output")"
 done
 [ "$(cat "$tmp/file")" = mine ] || fail "the file is gone"
 [ -d "$tmp/dir" ] || fail "the directory is gone"
 
 other() { # a daemon of another name
 	timeout 60 kvpoold --foreground --name "x.$$" --mount "$tmp/x" --master 127.0.0.1:1 \
-		--keeper-socket "$tmp/keep" >"$tmp/said" 2>&1
+		--keeper-socket "$tmp/keep" >"$tmp/output" 2>&1
 }
 echo "== a daemon that serves has its mount alone"
 other && fail "it began"
-grep -q 'another daemon has' "$tmp/said" || fail "$(cat "$tmp/said")"
+grep -q 'another daemon has' "$tmp/output" || fail "$(cat "$tmp/output")"
 timeout 10 cmp -s "$tmp/src" "$a/d/k" || fail "not readable"
 
 echo "== nor does another connection remove what is kept of it"
@@ -166,7 +166,7 @@ python3 - "$tmp/keep" <<-'END'
 	s.send(b"FDTAKE=1\nFDNAME=none")
 	s.recv(100)  # now both are done
 END
-! said 'kvpool-device: closed' || fail "removed"
+! logged 'kvpool-device: closed' || fail "removed"
 
 echo "== a take-over with the same keeper: it keeps the mount of the new one"
 old=${pid[a]} before=$(puts)
@@ -184,14 +184,14 @@ kill9 a
 kill -STOP "$keeper"
 other && fail "it began"
 kill -CONT "$keeper"
-grep -q 'cannot be used: Connection timed out' "$tmp/said" || fail "$(cat "$tmp/said")"
+grep -q 'cannot be used: Connection timed out' "$tmp/output" || fail "$(cat "$tmp/output")"
 again
 [ "$(adopted)" = 5 ] || fail "adopted: $(adopted) times"
 
 echo "== an end that was asked for leaves nothing"
 stop a
 ! findmnt "$a" >/dev/null || fail "mounted"
-wait_until 5 said 'kvpool-device: closed: removed by the daemon'
+wait_until 5 logged 'kvpool-device: closed: removed by the daemon'
 
 echo "== no daemon comes: what it left is closed"
 kill "$keeper"
@@ -200,7 +200,7 @@ keep --wait 1s
 # shellcheck disable=SC2086
 start_node a $options
 kill9 a
-wait_until 10 said 'kvpool-device: closed: no daemon has connected in time'
+wait_until 10 logged 'kvpool-device: closed: no daemon has connected in time'
 wait_until 40 eval '! cat "$a/d/k" >/dev/null 2>&1'
 umount -l "$a"
 pass

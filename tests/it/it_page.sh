@@ -239,7 +239,7 @@ python3 "$tmp/made_up.py" "$web" "$tmp/answers" "$tmp/made_up.port" &
 made_up=$!
 also_kill+=("$made_up")
 wait_until 10 test -s "$tmp/made_up.port"
-answer() { # PAGE JQ-FILTER: of what the real master said
+answer() { # PAGE JQ-FILTER: of the real master, changed
 	jq "$2" "$tmp/$1.json" >"$tmp/answers/.$1"
 	mv "$tmp/answers/.$1" "$tmp/answers/$1"
 }
@@ -279,9 +279,9 @@ browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" size=380x800 open \
 		/^10[0-9] s$/.test(e.textContent) ? "right" : e.textContent).join()' \
 	"run=echo '{}' >$tmp/answers/objects" "do=document.getElementById('find').requestSubmit()" \
 	'until=document.getElementById("found").textContent.startsWith("No list of objects: ")' \
-	quiet >"$tmp/said"
-[ "$(xargs <"$tmp/said")" = "0 false ${#html},255,$(jq -r '.nodes[2].name | length' \
-	"$tmp/nodes.json") true unknown,unknown,unknown,unknown,right" ] || fail "lies: $(cat "$tmp/said")"
+	quiet >"$tmp/output"
+[ "$(xargs <"$tmp/output")" = "0 false ${#html},255,$(jq -r '.nodes[2].name | length' \
+	"$tmp/nodes.json") true unknown,unknown,unknown,unknown,right" ] || fail "lies: $(cat "$tmp/output")"
 
 echo "== the largest 20 directories, and the sum of the others"
 jq '.directories = [range(25) | { name: "d\(.)", objects: 2, bytes: (1024 * .), age_seconds: 60,
@@ -294,13 +294,13 @@ best='[...document.querySelectorAll("#directories th, #directories tbody tr:firs
 	.filter((e) => e.title.startsWith("How many of these look-ups could have found a file"))
 	.map((e) => e.textContent)'
 browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "until=$rows.length > 4" "print=$rows" \
-	"print=$best" quiet >"$tmp/said"
+	"print=$best" quiet >"$tmp/output"
 jq -es '.[0] | length == 21 and .[0] == "d24 24.0 KiB 2 50 % 80 % 24.0 MiB 24 (48.0 KiB) 60 s" and
 	.[18] == "d6 6.0 KiB 2 50 % – 6.0 MiB 6 (12.0 KiB) 60 s" and
-	.[20] == "all other directories 16.0 KiB 20 75 % 90 % – 13 (21.0 KiB) 61 min"' "$tmp/said" >/dev/null ||
-	fail "directories: $(cat "$tmp/said")"
-jq -es '.[1] == ["Best possible, 1 h", "80 %"]' "$tmp/said" >/dev/null ||
-	fail "what the column says: $(tail -n1 "$tmp/said")"
+	.[20] == "all other directories 16.0 KiB 20 75 % 90 % – 13 (21.0 KiB) 61 min"' "$tmp/output" >/dev/null ||
+	fail "directories: $(cat "$tmp/output")"
+jq -es '.[1] == ["Best possible, 1 h", "80 %"]' "$tmp/output" >/dev/null ||
+	fail "what the column says: $(tail -n1 "$tmp/output")"
 
 echo "== control characters, HTML and 255 bytes as names: escaped, cut in the middle, copied whole"
 long255=$(printf 'begin%0243dthe-end' 0)
@@ -339,10 +339,10 @@ for size in 380x800 1280x900; do
 	browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/#x" size=$size open "$(says Healthy)" \
 		"${steps[@]}" "until=$cut_in_the_middle" "until=${fits// /}" \
 		'until=!document.querySelector("img, b, main script")' \
-		"shot=$shots/names-$size.png" quiet >"$tmp/said"
+		"shot=$shots/names-$size.png" quiet >"$tmp/output"
 	[ "$(jq -s --slurpfile names "$tmp/names.json" \
-		'map(select(($names[0] - .) == [])) | length' "$tmp/said")" = 4 ] ||
-		fail "copied: $(cut -c 1-400 "$tmp/said")"
+		'map(select(($names[0] - .) == [])) | length' "$tmp/output")" = 4 ] ||
+		fail "copied: $(cut -c 1-400 "$tmp/output")"
 done
 
 echo "== each problem has its line"
@@ -390,8 +390,8 @@ browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "$(says Healthy)" \
 	'print=fetch("api/asked").then((a) => a.text())' 'run=sleep 5' \
 	'print=fetch("api/asked").then((a) => a.text())' \
 	'do=delete document.hidden; document.dispatchEvent(new Event("visibilitychange"))' \
-	'until=samples.length >= 3' quiet >"$tmp/said"
-[ "$(sort -u "$tmp/said" | wc -l)" = 1 ] || fail "asked while hidden: $(xargs <"$tmp/said")"
+	'until=samples.length >= 3' quiet >"$tmp/output"
+[ "$(sort -u "$tmp/output" | wc -l)" = 1 ] || fail "asked while hidden: $(xargs <"$tmp/output")"
 echo "== open for a day: neither elements nor memory nor requests in flight grow"
 # The page's own functions, with a clock, timers and answers of ours: nodes and
 # directories come and go, events go on, the master fails now and then.
@@ -461,14 +461,14 @@ for name in nodes directories objects events; do answer $name .; done
 browse "http://127.0.0.1:$(cat "$tmp/made_up.port")/" open "$(says Healthy)" \
 	"do=$(cat "$tmp/day.js")" 'do=day.begin()' 'do=day.polls(1000)' heap \
 	'do=day.polls(10000)' heap 'print=day.most_flying' 'print=day.timers.size' \
-	'print=day.asked > 20000 && samples.length <= 7' quiet >"$tmp/said"
-cat "$tmp/said"
-[ "$(sed -n 3,5p "$tmp/said" | xargs)" = "2 1 true" ] ||
-	fail "requests in flight, timers, asked: $(sed -n 3,5p "$tmp/said" | xargs)"
+	'print=day.asked > 20000 && samples.length <= 7' quiet >"$tmp/output"
+cat "$tmp/output"
+[ "$(sed -n 3,5p "$tmp/output" | xargs)" = "2 1 true" ] ||
+	fail "requests in flight, timers, asked: $(sed -n 3,5p "$tmp/output" | xargs)"
 # 10,000 times a number would be 80 kB; the rest is the compiler's.
 jq -se '.[0] as $before | .[1] | .nodes <= $before.nodes + 10 and
 	.listeners <= $before.listeners and .bytes < $before.bytes + 300000' \
-	<(sed -n 1,2p "$tmp/said") >/dev/null || fail "it grows: $(sed -n 1,2p "$tmp/said")"
+	<(sed -n 1,2p "$tmp/output") >/dev/null || fail "it grows: $(sed -n 1,2p "$tmp/output")"
 
 kill "$made_up"
 wait "$made_up" 2>/dev/null || :
@@ -495,17 +495,17 @@ browse "http://$page/" size=1280x900 open "$(says 'Healthy: 3 nodes')" \
 	'print=location.hash' "$audit" \
 	$(pictures healthy) quiet >"$tmp/all"
 # Three audits: of both sizes, and with a list of objects.
-sed '1,2d; 7d' "$tmp/all" >"$tmp/said"
+sed '1,2d; 7d' "$tmp/all" >"$tmp/output"
 [ "$(sed -n '1,2p; 7p' "$tmp/all" | sort -u)" = '[]' ] || fail "audits: $(sed -n '1,2p; 7p' "$tmp/all")"
-cut -c 1-300 "$tmp/said"
-sed -n 1p "$tmp/said" | jq -e --arg long "odd/$long" 'any(. == $long) and
+cut -c 1-300 "$tmp/output"
+sed -n 1p "$tmp/output" | jq -e --arg long "odd/$long" 'any(. == $long) and
 	any(. == "odd/\\x01\\x0a\\x1b[31m\\u{202e}<img src=x onerror=alert(1)>&amp;") and
-	any(. == "odd/\\xff\\xfe")' >/dev/null || fail "names are shown as $(sed -n 1p "$tmp/said")"
-[ "$(sed -n 2p "$tmp/said")" = 0 ] || fail "a name became an element"
-sed -n 3p "$tmp/said" | jq -e --arg long "odd/$long" --arg odd "odd/$odd" \
+	any(. == "odd/\\xff\\xfe")' >/dev/null || fail "names are shown as $(sed -n 1p "$tmp/output")"
+[ "$(sed -n 2p "$tmp/output")" = 0 ] || fail "a name became an element"
+sed -n 3p "$tmp/output" | jq -e --arg long "odd/$long" --arg odd "odd/$odd" \
 	'any(. == $long) and any(. == $odd)' >/dev/null ||
-	fail "names are copied as $(sed -n 3p "$tmp/said")"
-[ "$(sed -n 4p "$tmp/said")" = '#odd%2F' ] || fail "the address has $(sed -n 4p "$tmp/said")"
+	fail "names are copied as $(sed -n 3p "$tmp/output")"
+[ "$(sed -n 4p "$tmp/output")" = '#odd%2F' ] || fail "the address has $(sed -n 4p "$tmp/output")"
 
 echo "== by keyboard alone"
 browse "http://$page/#three%2Fone" open "$(says Healthy)" \

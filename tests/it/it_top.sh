@@ -22,15 +22,15 @@ is_used() { [ "$(used "$1")" = "$2" ]; }
 echo "== frames for programs"
 wait_until 10 is_used b 12.5
 is_used a 0.0 || fail "a: $(used a)"
-kvpool top -b -n 2 -d 100ms -o used --admin "$master" >"$tmp/said"
-[ "$(grep -c '^kvpool top - .* 2 of 2 nodes alive$' "$tmp/said")" = 2 ] || fail "$(cat "$tmp/said")"
-[ "$(grep -cx 'Repair: 0 short of copies, 0 in flight, 0 B left, 0 B/s' "$tmp/said")" = 2 ] ||
-	fail "$(cat "$tmp/said")"
-[ "$(grep -oE "^[ab]\.$$ " "$tmp/said" | xargs)" = "b.$$ a.$$ b.$$ a.$$" ] ||
-	fail "the order: $(cat "$tmp/said")"
-! grep -qP '[^\n -~]|.{81}' "$tmp/said" || fail "more than text of 80 columns"
-kvpool top --batch --count 1 --admin "${admin[a]}" >"$tmp/said"
-grep -qx 'This node: [0-9]* look-ups, % hits .*' "$tmp/said" || fail "$(cat "$tmp/said")"
+kvpool top -b -n 2 -d 100ms -o used --admin "$master" >"$tmp/output"
+[ "$(grep -c '^kvpool top - .* 2 of 2 nodes alive$' "$tmp/output")" = 2 ] || fail "$(cat "$tmp/output")"
+[ "$(grep -cx 'Repair: 0 short of copies, 0 in flight, 0 B left, 0 B/s' "$tmp/output")" = 2 ] ||
+	fail "$(cat "$tmp/output")"
+[ "$(grep -oE "^[ab]\.$$ " "$tmp/output" | xargs)" = "b.$$ a.$$ b.$$ a.$$" ] ||
+	fail "the order: $(cat "$tmp/output")"
+! grep -qP '[^\n -~]|.{81}' "$tmp/output" || fail "more than text of 80 columns"
+kvpool top --batch --count 1 --admin "${admin[a]}" >"$tmp/output"
+grep -qx 'This node: [0-9]* look-ups, % hits .*' "$tmp/output" || fail "$(cat "$tmp/output")"
 
 echo "== directories of the root"
 mkdir "${mount[a]}/large" "${mount[a]}/small"
@@ -50,9 +50,9 @@ echo "== wrong use"
 refused() { # TEXT OPTION...
 	local text=$1 status=0
 	shift
-	kvpool top "$@" </dev/null >/dev/null 2>"$tmp/said" || status=$?
+	kvpool top "$@" </dev/null >/dev/null 2>"$tmp/output" || status=$?
 	[ $status != 0 ] || fail "$* was accepted"
-	grep -qF -- "$text" "$tmp/said" || fail "$*: $(cat "$tmp/said")"
+	grep -qF -- "$text" "$tmp/output" || fail "$*: $(cat "$tmp/output")"
 }
 refused 'no terminal; accepted: a terminal, or -b' --admin "$master"
 refused 'accepted: one of name|used|kept|size|objects|sent|hits|age' -b -n 1 -o cpu
@@ -77,18 +77,18 @@ class Terminal:
         fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.child = child
         self.before = termios.tcgetattr(child)
-        self.said = ""
+        self.shown = ""
         self.process = subprocess.Popen(["kvpool", "top", "--admin", admin, *options],
                                         stdin=child, stdout=child, stderr=child)
 
     def until(self, pattern):
         end = time.monotonic() + 20
-        while not re.search(pattern, self.said, re.S):
+        while not re.search(pattern, self.shown, re.S):
             if time.monotonic() > end:
-                sys.exit(f"never said: {pattern}\nbut: {self.said!r}")
+                sys.exit(f"never shown: {pattern}\nbut: {self.shown!r}")
             if select.select([self.end], [], [], 0.1)[0]:
-                self.said += os.read(self.end, 65536).decode()
-        self.said = self.said[re.search(pattern, self.said, re.S).end():]
+                self.shown += os.read(self.end, 65536).decode()
+        self.shown = self.shown[re.search(pattern, self.shown, re.S).end():]
 
     def fill(self, key):
         """Presses key until a frame does not fit into the terminal; returns how often."""

@@ -207,7 +207,7 @@ static void a_wait_follows_an_untold_name_that_changes_again(void **state)
 	(void)state;
 	assert_int_equal(0, master_map_init(&m, 10, 10));
 	master_sub_open(&m.feed, &s, true, 0);
-	put(&m, "told", 1);
+	put(&m, "notified", 1);
 	a_sub_gets(&m, &s);
 	master_sub_ack(&m.feed, &s, m.feed.seq);
 	a = put(&m, "a", 1);
@@ -215,7 +215,7 @@ static void a_wait_follows_an_untold_name_that_changes_again(void **state)
 	master_wait_add(&m.feed, &w);
 	point = m.feed.seq;
 	/* b, the last item before the point, is sent; a has moved beyond it. */
-	put(&m, "told", 2);
+	put(&m, "notified", 2);
 	assert_int_equal(point, w.point);
 	master_map_touch_file(&m, a);
 	assert_true(w.point > point);

@@ -2234,7 +2234,7 @@ static uint64_t reload_us(unsigned int keys)
 	start = pool_now_us() - start;
 	cpu = thread_cpu_us() - cpu;
 	print_message(
-		"%u keys: known after %u ms, told after %u ms, CPU %u ms\n",
+		"%u keys: known after %u ms, in the feed after %u ms, CPU %u ms\n",
 		keys, (unsigned int)(known / 1000),
 		(unsigned int)(start / 1000), (unsigned int)(cpu / 1000));
 	assert_true(node[0].nfeed_entries >= entries + keys);
@@ -2416,7 +2416,7 @@ static void in_a_full_pool_the_last_copy_goes_unless_it_must_stay(void **state)
 	assert_true(fake_knows(&node[0], "pinned", pinned));
 	assert_int_equal(0, status_of("tombstones"));
 	/* A copy that is not counted may be dropped at once. */
-	fake_evict(&node[1], "never-heard-of", 77);
+	fake_evict(&node[1], "unknown", 77);
 	run_until(&loop, node[1].ndrops == 1);
 }
 
