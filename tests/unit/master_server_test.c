@@ -2234,7 +2234,7 @@ static uint64_t reload_us(unsigned int keys)
 	start = pool_now_us() - start;
 	cpu = thread_cpu_us() - cpu;
 	print_message(
-		"%u keys: known after %u ms, in the feed after %u ms, CPU %u ms\n",
+		"%u keys: known after %u ms, sent after %u ms, CPU %u ms\n",
 		keys, (unsigned int)(known / 1000),
 		(unsigned int)(start / 1000), (unsigned int)(cpu / 1000));
 	assert_true(node[0].nfeed_entries >= entries + keys);

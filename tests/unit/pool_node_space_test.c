@@ -469,7 +469,8 @@ static void what_falls_out_of_the_list_of_evictions_is_counted(void **state)
 
 static void long_names_leave_room_for_fewer_evictions(void **state)
 {
-	const int shown = (1 << 21) / (6 * 200) + 1; /* as JSON: \u0001 */
+	/* as JSON: \u0001 */
+	const int shown = (int)(POOL_PAGES_PATHS / (6 * 200)) + 1;
 	struct fixture *f = *state;
 	char name[201] = "";
 	int forgotten;
