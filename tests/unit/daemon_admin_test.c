@@ -190,12 +190,6 @@ static int setup_hasty(void **state)
 	return open_with("127.0.0.1", 50);
 }
 
-static int setup_quick(void **state)
-{
-	(void)state;
-	return open_with("127.0.0.1", 500);
-}
-
 static int setup_everywhere(void **state)
 {
 	(void)state;
@@ -964,18 +958,31 @@ static void a_header_that_never_ends_is_cut_off(void **state)
 	assert_true(says("\nkvpool_admin_slow_total 1\n"));
 }
 
-/* A trusted user may have all connections, but not more: a further one waits,
- * here until others were too slow. */
+/* A trusted user may have all connections, but a further one waits. */
 static void connections_beyond_the_total_limit_wait(void **state)
 {
-	int fds[ADMIN_HTTP_CONNECTIONS_MAX];
+	static const char rest[] =
+		"healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+	int fds[ADMIN_HTTP_CONNECTIONS_MAX], fd;
+	char byte;
 
 	(void)state;
 	for (int i = 0; i < ADMIN_HTTP_CONNECTIONS_MAX; i++)
 		fds[i] = connect_as(getuid());
-	assert_false(says("\nkvpool_admin_slow_total 0\n"));
-	assert_true(says("\nkvpool_admin_crowded_total 0\n"));
+	fd = connect_as(getuid());
+	assert_int_equal(sizeof(rest) - 1,
+			 send(fd, rest, sizeof(rest) - 1, MSG_NOSIGNAL));
+	for (int i = 0; i < 100; i++) {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		usleep(1000);
+	}
+	assert_true(recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
 	leave(fds);
+	do
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+	while (recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+	assert_int_equal('H', byte);
+	close(fd);
 }
 
 /* ---- many requests ---- */
@@ -1263,9 +1270,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			a_header_that_never_ends_is_cut_off, setup_hasty,
 			teardown),
-		cmocka_unit_test_setup_teardown(
-			connections_beyond_the_total_limit_wait, setup_quick,
-			teardown),
+		T(connections_beyond_the_total_limit_wait),
 		T(silent_connections_do_not_stop_the_others),
 		T(a_pipeline_does_not_hold_the_loop),
 		T(slow_pages_leave_most_of_the_time),

@@ -119,13 +119,19 @@ static int setup(void **state)
 static int setup_trusting(void **state)
 {
 	(void)state;
-	return open_with(&trust, 300, 0);
+	return open_with(&trust, 1000, 0);
 }
 
 static int setup_hasty(void **state)
 {
 	(void)state;
-	return open_with(NULL, 100, 100);
+	return open_with(NULL, 100, 0);
+}
+
+static int setup_hasty_later(void **state)
+{
+	(void)state;
+	return open_with(NULL, 0, 100);
 }
 
 static void on_closed(void *arg)
@@ -637,7 +643,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_handshake_has_a_deadline,
 						setup_hasty, teardown),
 		cmocka_unit_test_setup_teardown(an_exchange_has_a_deadline,
-						setup_hasty, teardown),
+						setup_hasty_later, teardown),
 		cmocka_unit_test_setup_teardown(
 			connections_beyond_the_total_limit_wait, setup_trusting,
 			teardown),
