@@ -3,7 +3,7 @@
  * their changes and from older ones that do not; and the limits of what the
  * master remembers, each with its counter.
  */
-#define NNODES 2
+#define NNODES 3
 /* This test does not use all of a fake node. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "master_fake_pool.h"
@@ -84,6 +84,31 @@ static void results_that_were_lost_come_with_the_welcome(void **state)
 	send_ops(&node[0], "k", 1, 2, false);
 	run_until(&loop, node[0].closed);
 	assert_int_equal(-EPROTO, node[0].error);
+}
+
+/* The node joins again while a message is executed in parts. */
+static void each_part_of_a_message_is_executed_once(void **state)
+{
+	uint64_t done;
+
+	(void)state;
+	node[0].ops_run = node[2].ops_run = 42;
+	memcpy(node[2].id, node[0].id, sizeof(node[2].id));
+	join_all(&node[0]);
+	join_all(&node[1]);
+	fake_subscribe(&node[1], 0, 0);
+	node[1].no_ack = true; /* so each part waits */
+	send_ops(&node[0], "k", POOL_BATCH_MAX, 0, false);
+	run_until(&loop, counted(MC_PUBLISH) >= POOL_OPS_QUANTUM);
+	join_all(&node[2]);
+	done = node[2].ops_executed;
+	assert_true(node[0].closed || done == POOL_BATCH_MAX);
+	assert_int_equal(0, done % POOL_OPS_QUANTUM);
+	assert_true(node[2].exact);
+	assert_int_equal(done, node[2].nresults_lost);
+	if (done < POOL_BATCH_MAX)
+		do_ops(&node[2], "k", POOL_BATCH_MAX - done, done, false);
+	assert_int_equal(POOL_BATCH_MAX, counted(MC_PUBLISH));
 }
 
 /* A former master has executed a change that this one knows nothing of. Each
@@ -281,6 +306,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(results_that_were_lost_come_with_the_welcome),
+		T(each_part_of_a_message_is_executed_once),
 		T(what_a_former_master_may_have_done_is_sent_until_read),
 		T(so_it_is_of_a_run_that_the_state_does_not_have),
 		T(the_next_master_counts_on_when_the_state_was_rewritten),
