@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "pool/model/pages.h"
 #include "tests/unit/pool_node_fixture.h"
 
 /* ---- claims ---- */
