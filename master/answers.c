@@ -288,7 +288,7 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 {
 	bool whole = msg->n_ops <= POOL_OPS_QUANTUM;
 
-	if (!s->ndeferred && !conditional &&
+	if (!s->ndeferred && !conditional && !s->m->paused &&
 	    (!s->m->ready || (whole && within_quantum(s))))
 		return false;
 	if (!defer_parts(s, req, msg)) {
@@ -340,6 +340,12 @@ void master_ops_run_deferred(struct master *m)
 	}
 }
 
+/* While changes are paused, messages that have begun are run to their end. */
+static bool may_run(const struct master_session *s)
+{
+	return (!s->m->paused || s->nresults) && within_quantum(s);
+}
+
 void master_ops_quanta(struct master *m)
 {
 	struct pool_list *it, *tmp;
@@ -350,7 +356,7 @@ void master_ops_quanta(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		while (!s->ended && s->ndeferred && within_quantum(s))
+		while (!s->ended && s->ndeferred && may_run(s))
 			run_first(s);
 		if (s->ndeferred)
 			master_kick(m);

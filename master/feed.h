@@ -188,7 +188,8 @@ uint64_t master_sub_behind(const struct master_feed *f,
  * wait could end although a subscriber has received neither the old state nor
  * the new one. If all subscribers have been sent the item, a further change of
  * it does not raise `point`: the ack of its old state is enough. So a name that
- * changes all the time does not prolong a wait.
+ * changes all the time does not prolong a wait. (If it always changes before
+ * it can be sent: pump.c:needs_pause.)
  *
  * A later wait never has a lower point, so waits with the same point are
  * neighbours in the list; the first of them, the head, stores it for all. A

@@ -147,6 +147,23 @@ uint64_t master_session_feed_limit(const struct master_session *s)
 	return own < limit ? own : limit;
 }
 
+bool master_feed_gated(struct master *m)
+{
+	struct pool_list *it, *tmp;
+
+	if (feed_limit(m) != UINT64_MAX)
+		return true;
+	pool_list_each(it, tmp, &m->sessions) {
+		const struct master_session *s =
+			pool_list_entry(it, struct master_session, link);
+
+		if (s->subscribed && !s->ended &&
+		    first_unanswered(s) != UINT64_MAX)
+			return true;
+	}
+	return false;
+}
+
 static void hold(struct master_session *s, enum pool_msg type, uint64_t req,
 		 const ProtobufCMessage *msg, uint64_t mark)
 {

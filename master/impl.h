@@ -111,6 +111,7 @@ struct master {
 	struct pool_list sessions;
 	struct master_issued issued; /* to all sessions, ended ones included */
 	struct master_gates gates;
+	bool paused; /* no message of changes is begun: pump.c */
 	unsigned int nsessions, nsubscribers;
 	unsigned int sessions_addr_max;
 	uint64_t sessions_bytes_max;

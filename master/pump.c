@@ -139,6 +139,34 @@ static void answer_syncs(struct master *m)
 	}
 }
 
+/*
+ * A wait includes an item until all subscribers have been sent it. One that
+ * changes again before its last change is in etcd is sent to nobody, for as
+ * long as it goes on. So a wait that takes MASTER_PAUSE_MS pauses the changes:
+ * no message of them is begun until the feed could be sent to its end.
+ */
+static bool needs_pause(struct master *m)
+{
+	struct master_wait *w;
+	const struct master_sync *y;
+
+	if (!m->ready || pool_list_empty(&m->map.feed.waits))
+		return false;
+	w = pool_list_first(&m->map.feed.waits, struct master_wait, link);
+	y = pool_container_of(w, struct master_sync, wait);
+	return pool_now_ns() - y->started_ns >= MASTER_PAUSE_MS * 1000000ull &&
+	       master_feed_gated(m);
+}
+
+static void update_pause(struct master *m)
+{
+	bool pause = needs_pause(m);
+
+	if (pause && !m->paused)
+		master_count(m, MC_PAUSES);
+	m->paused = pause;
+}
+
 void master_pump(struct master *m)
 {
 	struct pool_list *it, *tmp;
@@ -154,6 +182,7 @@ void master_pump(struct master *m)
 		send_due(s);
 	}
 	answer_syncs(m);
+	update_pause(m);
 }
 
 void master_on_subscribe(struct master_session *s,

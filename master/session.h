@@ -44,6 +44,8 @@ struct master;
 #define MASTER_WAITS_MAX 1024	    /* SYNCs per session; more: not answered */
 #define MASTER_HELD_BYTES (8u << 20) /* held back per session: held.c */
 #define MASTER_GATES_MAX 64	    /* of the feed; then they merge: held.c */
+#define MASTER_PAUSE_MS 100	    /* a SYNC that waits for etcd so long stops
+				       changes for a moment: pump.c */
 #define MASTER_DEFERRED_MAX 8	    /* deferred OPS per session; a node has
 				       4 in flight (NODE_OPS_INFLIGHT) */
 #define MASTER_ISSUED_MAX 8192u	    /* entries of struct master_issued */
@@ -185,6 +187,9 @@ bool master_session_holds_drop(const struct master_session *s);
 /* Feed sequence up to which changes may be sent to the session. Must not be
  * called in the same turn as a change. */
 uint64_t master_session_feed_limit(const struct master_session *s);
+/* Is a part of the feed kept from some session, because changes are not in etcd
+ * yet, or not answered? Must not be called in the same turn as a change. */
+bool master_feed_gated(struct master *m);
 /* Free the session's held messages, unsent. */
 void master_held_free(struct master_session *s);
 

@@ -114,6 +114,9 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_OPS_TURNS] = { "kvpool_master_ops_turns_total", NULL,
 			   "OPS that waited until all mounts had acked the "
 			   "node's earlier changes." },
+	[MC_PAUSES] = { "kvpool_master_pauses_total", NULL,
+			"Times that changes were paused, because a SYNC waited "
+			"long for changes that were not in etcd." },
 	[MC_OPS_DEFERRED_REFUSED] = { "kvpool_master_ops_put_off_refused_total",
 				     NULL,
 				     "OPS beyond the bound of waiting ones; "

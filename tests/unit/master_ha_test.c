@@ -377,6 +377,40 @@ static void a_flow_of_changes_does_not_hold_back_the_feed(void **state)
 				 KVPOOL__DROP__REASON__DELETED));
 }
 
+/* A name that changes faster than etcd stores the changes: others' fsyncs wait
+ * until all mounts have it as it was once. */
+static void a_name_that_never_rests_holds_up_no_fsync(void **state)
+{
+	uint64_t end;
+	unsigned int sent = 0;
+	bool asked = false;
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	make_etcd_slow(5);
+	node[0].ndone = 0;
+	end = pool_now_ms() + 20 * MASTER_PAUSE_MS;
+	while (!node[1].nsynced && pool_now_ms() < end) {
+		for (; sent < node[0].ndone + 4; sent++)
+			send_op(&node[0],
+				sent % 2 ? KVPOOL__OP__KIND__RMDIR :
+					   KVPOOL__OP__KIND__MKDIR,
+				"d");
+		uv_run(&loop, UV_RUN_ONCE);
+		if (asked || sent < FLOW / 8)
+			continue;
+		asked = true;
+		fake_sync(&node[1], 0, 5);
+	}
+	assert_int_equal(1, node[1].nsynced);
+	/* And the changes go on. */
+	sent = node[0].ndone;
+	run_until(&loop, node[0].ndone > sent);
+	assert_false(node[0].closed);
+}
+
 /* A message of two parts: the records of the first fill two writes to etcd
  * (ETCD_STATE_BATCH), so that they are stored before that of the second. */
 static void the_feed_waits_for_the_answer_to_all_parts(void **state)
@@ -708,6 +742,7 @@ int main(void)
 		T(answers_keep_their_order),
 		T(nothing_comes_before_a_welcome_that_waits),
 		T(a_flow_of_changes_does_not_hold_back_the_feed),
+		T(a_name_that_never_rests_holds_up_no_fsync),
 		T(the_feed_waits_for_the_answer_to_all_parts),
 		T(a_node_waiting_for_welcome_is_not_silent),
 		T(what_waits_outlives_the_session_that_caused_it),
