@@ -307,7 +307,7 @@ class ClientCase(unittest.TestCase):
         left = engine.sources() - Sources(1, 1, 1, 1)
         self.assertEqual(left, Sources(5, 3, 1, 9))
 
-    def test_errors_are_told(self):
+    def test_errors_are_reported(self):
         with self.assertRaisesRegex(Refused, "404"):
             ask(self.url + "/nothing")
         self.server.events = lambda body: [{"error": {"message": "too long"}}]

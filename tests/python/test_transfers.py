@@ -107,7 +107,7 @@ class TransfersCase(unittest.TestCase):
         self.assertEqual(self.t.exists([1]), [False])
         self.assertEqual(self.t.exists_prefix([1]), 0)
 
-    def test_what_is_under_way_at_the_end_is_told(self):
+    def test_what_is_in_flight_at_the_end_is_reported(self):
         put = [self.t.submit(Call.PUT_FROM, [f"k{i}"], [b"1"]) for i in range(50)]
         self.t.close()
         self.assertCountEqual(self.t.completed(), put)

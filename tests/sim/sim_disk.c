@@ -229,7 +229,7 @@ static uint64_t pages(const struct sim_file *f)
 
 /* ---- workers ---- */
 
-static void on_work_told(struct sim_call *c)
+static void on_work_result(struct sim_call *c)
 {
 	struct work *w = pool_container_of(c, struct work, call);
 
@@ -254,7 +254,7 @@ static void work_start(struct pool_store *s, void (*run)(void *req), void *req)
 	w->run = run;
 	w->req = req;
 	w->done.run = on_work_done;
-	w->call.run = on_work_told;
+	w->call.run = on_work_result;
 	pool_list_init(&w->call.link);
 	pool_list_add_tail(&s->works, &w->link);
 	sim_at(&w->done, sim_now_ns() + sim_random(WORK_NS));

@@ -369,7 +369,7 @@ static bool had_left(const struct sn *s, const char *path, size_t len,
 	return g && g->last_gen == tomb;
 }
 
-static void told_gone(struct sn *s, const char *path, size_t len, uint64_t gen,
+static void note_gone(struct sn *s, const char *path, size_t len, uint64_t gen,
 		      const char *how)
 {
 	const struct sn_name *nm = name_at(path, len);
@@ -433,7 +433,7 @@ static void check_drop(struct sn *s, const Kvpool__Drop *d)
 
 	for (i = 0; i < d->n_items; i++)
 		if (d->items[i]->reason == KVPOOL__DROP__REASON__DELETED)
-			told_gone(s, (const char *)d->items[i]->path.data,
+			note_gone(s, (const char *)d->items[i]->path.data,
 				  d->items[i]->path.len, d->items[i]->gen,
 				  "a DROP");
 }
@@ -454,7 +454,7 @@ static void check_feed(struct sn *s, const Kvpool__Feed *f)
 		note_put(f->entries[i]);
 	for (i = 0; i < f->n_entries; i++)
 		if (f->entries[i]->deleted && !f->entries[i]->is_dir)
-			told_gone(s, (const char *)f->entries[i]->path.data,
+			note_gone(s, (const char *)f->entries[i]->path.data,
 				  f->entries[i]->path.len, f->entries[i]->gen,
 				  "the feed");
 }

@@ -504,7 +504,7 @@ static int mknod_refused(const struct eng_dir *t)
 	return 0;
 }
 
-static int symlink_said(const struct eng_dir *t)
+static int symlink_refused(const struct eng_dir *t)
 {
 	char path[ENG_PATH], target[64];
 
@@ -539,6 +539,6 @@ const struct eng_test eng_posix_names[] = {
 	{ "posix_deep_paths", deep_paths },
 	{ "posix_link_refused", link_refused },
 	{ "posix_mknod_refused", mknod_refused },
-	{ "posix_symlink", symlink_said },
+	{ "posix_symlink", symlink_refused },
 	{ NULL, NULL },
 };

@@ -110,7 +110,7 @@ static bool looking(const struct run *r)
 
 /* Imitates a requester that waited for this CPU: no event while the loop polls,
  * then two at once. False: the test itself was delayed. */
-static bool poll_in_vain(struct run *r)
+static bool poll_for_nothing(struct run *r)
 {
 	usleep(2 * POOL_BUSY_CALM_US); /* any skipping has ended */
 	pool_busy_touch(&r->loop);
@@ -135,7 +135,7 @@ static void polling_stops_while_a_requester_needs_the_cpu(void **state)
 		skip();
 	}
 	uv_timer_start(&r.tick, on_tick, 1000000, 0); /* the loop is alive */
-	for (i = 0; i < 100 && !poll_in_vain(&r); i++)
+	for (i = 0; i < 100 && !poll_for_nothing(&r); i++)
 		;
 	assert_int_equal(r.busy.skip_us, POOL_BUSY_SKIP_US);
 	assert_false(looking(&r));

@@ -28,7 +28,7 @@ static int listen_at(const char *name)
 	return fd;
 }
 
-static void assert_heard(int fd, const char *text)
+static void assert_received(int fd, const char *text)
 {
 	char buf[64];
 	ssize_t n = recv(fd, buf, sizeof(buf) - 1, 0);
@@ -44,8 +44,8 @@ static void hears_at(const char *name)
 
 	daemon_notify_ready();
 	daemon_notify_main(4711);
-	assert_heard(fd, "READY=1");
-	assert_heard(fd, "MAINPID=4711");
+	assert_received(fd, "READY=1");
+	assert_received(fd, "MAINPID=4711");
 	close(fd);
 }
 

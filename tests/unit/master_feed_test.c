@@ -165,7 +165,7 @@ static void a_wait_is_over_when_all_have_acknowledged(void **state)
 
 /* Number of deletions sent to a subscriber that knows the feed up to
  * `since`. */
-static unsigned int deletions_told(struct master_map *m, uint64_t since)
+static unsigned int deletions_sent(struct master_map *m, uint64_t since)
 {
 	struct master_sub s = { 0 };
 	struct master_item *i;
@@ -191,8 +191,8 @@ static void a_picture_tells_what_went_since_its_session_began(void **state)
 	assert_int_equal(0, master_map_remove_file(&m, put(&m, "a", 1), 2, 0));
 	joined = m.feed.seq;
 	assert_int_equal(0, master_map_remove_file(&m, put(&m, "b", 3), 4, 0));
-	assert_int_equal(0, deletions_told(&m, m.feed.seq));
-	assert_int_equal(1, deletions_told(&m, joined));
+	assert_int_equal(0, deletions_sent(&m, m.feed.seq));
+	assert_int_equal(1, deletions_sent(&m, joined));
 	master_map_fini(&m);
 }
 
@@ -643,9 +643,9 @@ static void one_ack_is_for_a_pictures_begin_and_what_was_before(void **state)
 
 /* A subscriber to which only "b" was sent. "a" was sent in no batch, because it
  * moved behind the picture's start. */
-static struct master_file *one_untold(struct master_map *m,
-				      struct master_sub *s,
-				      struct master_file **ret_b)
+static struct master_file *one_not_sent(struct master_map *m,
+					struct master_sub *s,
+					struct master_file **ret_b)
 {
 	struct master_file *a;
 	bool begin, complete;
@@ -674,7 +674,7 @@ static void a_picture_is_complete_after_names_that_moved_are_sent(
 	uint64_t upto;
 
 	(void)state;
-	(void)one_untold(&m, &s, &b);
+	(void)one_not_sent(&m, &s, &b);
 	master_cursor_advance(&m.feed, &s.cursor); /* a */
 	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
 	assert_true(complete);
@@ -693,7 +693,7 @@ static void a_picture_waits_for_what_moves_in_its_last_lap(void **state)
 	unsigned int i;
 
 	(void)state;
-	a = one_untold(&m, &s, &b);
+	a = one_not_sent(&m, &s, &b);
 	for (i = 0; i < 10; i++) {
 		master_map_touch_file(&m, a);
 		master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete,
@@ -721,7 +721,7 @@ static void a_picture_does_not_wait_for_ever(void **state)
 	unsigned int i;
 
 	(void)state;
-	a = one_untold(&m, &s, &b);
+	a = one_not_sent(&m, &s, &b);
 	for (i = 0; i < MASTER_LAP_MOVES; i++)
 		master_map_touch_file(&m, a);
 	assert_true(s.goal > master_cursor_upto(&m.feed, &s.cursor));

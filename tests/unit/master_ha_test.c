@@ -467,7 +467,7 @@ static uint64_t k_of_node_1(void)
 
 /* etcd has refused the writes three more times, so any message that does not
  * wait for them has been sent. */
-static void wait_in_vain(void)
+static void run_while_held(void)
 {
 	uint64_t before = failed_writes();
 
@@ -479,10 +479,10 @@ static void what_waits_outlives_the_session_that_caused_it(void **state)
 	(void)state;
 	(void)k_of_node_1();
 	send_op(&node[0], KVPOOL__OP__KIND__MKDIR, "d");
-	wait_in_vain();
+	run_while_held();
 	fake_hang_up(&node[0]);
 	run_until(&loop, !node[1].nodes[node[0].index].alive);
-	wait_in_vain();
+	run_while_held();
 	assert_null(fake_find(&node[1], "d"));
 	refuse_writes(false);
 	run_until(&loop, fake_find(&node[1], "d"));
@@ -505,10 +505,10 @@ static void no_copy_goes_before_its_removal_is_in_etcd(void **state)
 	(void)state;
 	gen = k_of_node_1();
 	send_op(&node[0], KVPOOL__OP__KIND__UNLINK, "k");
-	wait_in_vain();
+	run_while_held();
 	assert_int_equal(0, node[1].ndrops);
 	fake_hang_up(&node[0]);
-	wait_in_vain();
+	run_while_held();
 	assert_int_equal(0, node[1].ndrops);
 	assert_true(fake_knows(&node[1], "k", gen));
 	refuse_writes(false);
@@ -527,11 +527,11 @@ static void a_copy_that_is_asked_about_waits_as_well(void **state)
 	(void)state;
 	gen = k_of_node_1();
 	send_op(&node[0], KVPOOL__OP__KIND__UNLINK, "k");
-	wait_in_vain();
+	run_while_held();
 	fake_hang_up(&node[0]);
 	fake_evict(&node[1], "k", gen);
 	fake_held(&node[1], "k", gen, 0);
-	wait_in_vain();
+	run_while_held();
 	assert_int_equal(0, node[1].ndrops);
 	refuse_writes(false);
 	run_until(&loop, node[1].ndrops == 3);
@@ -543,11 +543,11 @@ static void an_answer_that_follows_from_anothers_waits_with_it(void **state)
 	(void)state;
 	(void)k_of_node_1();
 	send_op(&node[0], KVPOOL__OP__KIND__UNLINK, "k");
-	wait_in_vain();
+	run_while_held();
 	fake_hang_up(&node[0]);
 	/* The name does not exist: success without a change. */
 	send_op(&node[1], KVPOOL__OP__KIND__UNLINK, "k");
-	wait_in_vain();
+	run_while_held();
 	assert_false(node[1].ops_done);
 	refuse_writes(false);
 	run_until(&loop, node[1].ops_done);
@@ -565,7 +565,7 @@ static void a_last_copy_goes_when_its_tombstone_is_in_etcd(void **state)
 	(void)k_of_node_1();
 	gen = fake_rewrite(&node[1], "k");
 	fake_evict(&node[1], "k", gen);
-	wait_in_vain();
+	run_while_held();
 	assert_int_equal(0, node[1].ndrops);
 	assert_non_null(fake_find(&node[0], "k"));
 	refuse_writes(false);

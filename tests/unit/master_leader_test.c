@@ -479,7 +479,7 @@ static void what_fails_is_repeated_and_nothing_is_lost(void **state)
 	etcd_state_close(st);
 }
 
-static void too_much_is_said_at_once(void **state)
+static void too_much_is_written_at_once(void **state)
 {
 	char path[2048];
 	unsigned int i;
@@ -528,7 +528,7 @@ int main(void)
 		T(the_next_leader_finds_what_was_written),
 		T(one_that_is_leader_no_more_writes_nothing),
 		T(what_fails_is_repeated_and_nothing_is_lost),
-		T(too_much_is_said_at_once),
+		T(too_much_is_written_at_once),
 		T(a_damaged_record_is_not_passed_over),
 	};
 

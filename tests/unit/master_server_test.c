@@ -91,7 +91,7 @@ static void assert_version(unsigned int index, const char *want)
 	json_decref(j);
 }
 
-static void versions_and_the_clock_are_told(void **state)
+static void versions_and_the_clock_are_reported(void **state)
 {
 	uint64_t from_ms;
 
@@ -2340,7 +2340,7 @@ static uint64_t refusals(void)
 	return metric("kvpool_master_evictions_total{verdict=\"refused\"}");
 }
 
-static void no_more_goes_than_was_lacking(void **state)
+static void no_more_is_evicted_than_was_needed(void **state)
 {
 	uint64_t gen[3];
 
@@ -2695,7 +2695,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_node_joins_and_its_heartbeats_are_answered),
-		T(versions_and_the_clock_are_told),
+		T(versions_and_the_clock_are_reported),
 		T(handling_times_are_a_histogram_by_type),
 		T(certificates_of_nodes_that_expire_are_events),
 		T(a_node_of_a_newer_epoch_is_refused),
@@ -2771,7 +2771,7 @@ int main(void)
 		T(rules_make_copies_on_other_stores),
 		T(a_clients_copy_stops_counting_once_a_store_has_one),
 		T(the_last_copy_moves_before_it_may_be_dropped),
-		T(no_more_goes_than_was_lacking),
+		T(no_more_is_evicted_than_was_needed),
 		T(a_copy_that_was_moved_takes_room_once),
 		T(in_a_full_pool_the_last_copy_goes_unless_it_must_stay),
 		T(what_the_last_store_gives_up_no_client_keeps_in),

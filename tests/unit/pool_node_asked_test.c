@@ -53,9 +53,9 @@ static const Kvpool__AskedWindow *window_of(const struct node_asked_report *r,
 	return NULL;
 }
 
-static void assert_told(struct fixture *f, const char *name,
-			unsigned int window, unsigned int lookups,
-			unsigned int hits, unsigned int names)
+static void assert_reported(struct fixture *f, const char *name,
+			    unsigned int window, unsigned int lookups,
+			    unsigned int hits, unsigned int names)
 {
 	struct node_asked_report *r = report(f);
 	const Kvpool__AskedWindow *w;
@@ -107,9 +107,9 @@ static void each_directory_has_its_look_ups_and_names(void **state)
 	ask(f, b, 0, 100, false);
 	ask(f, pool_node_parent(&node_dir_tree(b)->e), 0, 10, true);
 	for (unsigned int w = 0; w < POOL_ASKED_WINDOWS; w++) {
-		assert_told(f, "a", w, 3 * MANY, MANY, 2 * MANY);
-		assert_told(f, "b", w, 100, 0, 100);
-		assert_told(f, "", w, 10, 10, 10);
+		assert_reported(f, "a", w, 3 * MANY, MANY, 2 * MANY);
+		assert_reported(f, "b", w, 100, 0, 100);
+		assert_reported(f, "", w, 10, 10, 10);
 	}
 	assert_directories_add_up(f);
 	assert_count(0, f, 0, asked_others);
@@ -127,15 +127,15 @@ static void a_window_forgets_what_is_older(void **state)
 	for (unsigned int i = 1; i < POOL_WINDOW_PARTS; i++) {
 		node_asked_tick(node(f, 0), now + i * PART_MS);
 		ask(f, a, 0, 10, false);
-		assert_told(f, "a", 0, 100 + 10 * i, 0, 100);
+		assert_reported(f, "a", 0, 100 + 10 * i, 0, 100);
 		assert_directories_add_up(f);
 	}
 	node_asked_tick(node(f, 0), now + POOL_WINDOW_PARTS * PART_MS);
-	assert_told(f, "a", 0, 40, 0, 10);
-	assert_told(f, "a", 1, 140, 0, 100);
+	assert_reported(f, "a", 0, 40, 0, 10);
+	assert_reported(f, "a", 1, 140, 0, 100);
 	node_asked_tick(node(f, 0), now + 4 * POOL_WINDOW_PARTS * PART_MS);
-	assert_told(f, "a", 0, 0, 0, 0);
-	assert_told(f, "a", 2, 140, 0, 100);
+	assert_reported(f, "a", 0, 0, 0, 0);
+	assert_reported(f, "a", 2, 140, 0, 100);
 	assert_directories_add_up(f);
 }
 
@@ -152,8 +152,8 @@ static void directories_beyond_the_bound_share_one(void **state)
 		d[i] = dir_of(f, name);
 		ask(f, d[i], 0, 10, i % 2);
 	}
-	assert_told(f, "d62", 2, 10, 0, 10);
-	assert_told(f, "/", 2, 60, 30, 60);
+	assert_reported(f, "d62", 2, 10, 0, 10);
+	assert_reported(f, "/", 2, 60, 30, 60);
 	assert_count(60, f, 0, asked_others);
 	assert_directories_add_up(f);
 	/* The place of one that no window has is free. */
@@ -161,7 +161,7 @@ static void directories_beyond_the_bound_share_one(void **state)
 	ask(f, d[1], 0, 10, false);
 	node_asked_tick(node(f, 0), now + 48 * 3600 * 1000ull);
 	ask(f, d[65], 0, 10, false);
-	assert_told(f, "d65", 2, 10, 0, 10);
+	assert_reported(f, "d65", 2, 10, 0, 10);
 	assert_count(60, f, 0, asked_others);
 	assert_directories_add_up(f);
 }
@@ -183,7 +183,7 @@ static void another_seed_begins_anew(void **state)
 	assert_int_equal(0, r->msg.n_dirs);
 	free(r);
 	ask(f, a, 0, 100, true);
-	assert_told(f, "a", 0, 100, 100, 100);
+	assert_reported(f, "a", 0, 100, 100, 100);
 	assert_directories_add_up(f);
 }
 
