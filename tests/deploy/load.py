@@ -2,6 +2,8 @@
 to the other engine, so what is loaded came through the pool."""
 
 import json
+import os
+import pathlib
 import threading
 import urllib.error
 import urllib.request
@@ -87,3 +89,16 @@ class Load(threading.Thread):
         self.join()
         if self.error and not failure[0]:
             raise RuntimeError(f"under load: {self.error!r}") from self.error
+
+
+def fill(mount: pathlib.Path) -> None:
+    """More than all stores have room for: what is old makes room."""
+    size = os.statvfs(mount).f_blocks * os.statvfs(mount).f_frsize
+    content = os.urandom(4 << 20)
+    folder = mount / "fill"
+    folder.mkdir()
+    fd = os.open(folder, os.O_RDONLY)
+    for i in range(size * 5 // 4 // len(content)):
+        (folder / str(i)).write_bytes(content)
+        os.fsync(fd)
+    os.close(fd)

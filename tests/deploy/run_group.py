@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from load import Load, Talks
+from load import Load, Talks, fill
 from manifests import RBG, Pod, load, pods_of
 from pods import Cluster, RunningPod, StandIn, run, wait_until
 from rules import start_order
@@ -94,10 +94,6 @@ class Group:
         del self.running[pod.name]
         self.start_one(pod.pod.name).wait_ready()
 
-    def store_bytes(self) -> int:
-        nodes = json.loads(self.ask("nodes", "--json"))["nodes"]
-        return sum(n["capacity"] for n in nodes if n["state"] == "alive")
-
     def check_memory(self) -> None:
         for pod in self.running.values():
             assert pod.is_alive(), f"{pod.name} is not alive"
@@ -149,20 +145,6 @@ def operator(group: Group) -> Iterator[pathlib.Path]:
 def set_replicas(group: Group, count: int) -> None:
     with operator(group) as at:
         run("setfattr", "-n", "user.kvpool.replicas", "-v", str(count), str(at / "vllm"))
-
-
-def fill(group: Group) -> None:
-    """More than all stores have room for: what is old makes room."""
-    size = group.store_bytes()
-    content = os.urandom(4 << 20)
-    with operator(group) as at:
-        folder = at / "fill"
-        folder.mkdir()
-        fd = os.open(folder, os.O_RDONLY)
-        for i in range(size * 5 // 4 // len(content)):
-            (folder / str(i)).write_bytes(content)
-            os.fsync(fd)
-        os.close(fd)
 
 
 def test(group: Group) -> None:
@@ -221,7 +203,8 @@ def test(group: Group) -> None:
     assert lost == 0
 
     print("== the stores are filled; each pod is alive, and its memory")
-    fill(group)
+    with operator(group) as at:
+        fill(at)
     group.check_memory()
 
 

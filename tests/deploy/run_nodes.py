@@ -11,7 +11,7 @@ import pathlib
 import sys
 from typing import Any
 
-from load import Load, Talks
+from load import Load, Talks, fill
 from manifests import ENGINES, TOP, Pod, load, pods_of, render
 from pods import Cluster, Host, RunningPod, StandIn, run, wait_until
 
@@ -233,11 +233,18 @@ def test(nodes: Nodes) -> None:
         print(f"   {host.name}: {lost} blocks lost")
         assert lost == 0
 
-    print("== the memory of each pod")
+    print("== the stores are filled, by both mounts; each pod's memory")
+    for host in nodes.hosts:
+        (folder := host.path(f"{MOUNT}/{host.name}")).mkdir()
+        fill(folder)
+    daemons = [pod.name for pod in nodes.current.values()]
     for pod in nodes.cluster.running:
         peak, limit, kills = pod.memory()
         print(f"   {pod.name}: peak {peak >> 20} of {limit >> 20} MiB")
         assert 0 < peak and not kills and (not limit or peak <= limit)
+        store = sum(int(c.env().get("KVPOOL_STORE_SIZE", 0)) for c in pod.containers)
+        # What is in a store is charged to the pod that wrote it there.
+        assert pod.name not in daemons or peak >= store // 2, f"{store} bytes of store"
 
 
 def main() -> None:
