@@ -76,6 +76,9 @@ void node_session_info(struct pool_node *n, Kvpool__NodeInfo *info)
 	if (info->is_store)
 		info->evictable =
 			pool_evict_bytes(n->evict, POOL_EVICT_COUNTED);
+	/* (Headroom; or the store was larger when it was filled.) */
+	if (info->evictable > info->capacity)
+		info->evictable = info->capacity;
 	info->objects = pool_evict_count(n->evict, POOL_EVICT_COUNTED) +
 			pool_evict_count(n->evict, POOL_EVICT_KEPT) +
 			pool_evict_count(n->evict, POOL_EVICT_UNSTORED);

@@ -35,6 +35,28 @@ static void a_restart_finds_what_was_sealed_and_drops_the_rest(void **state)
 	assert_readable(f, 0, "whole", 5000, 1);
 }
 
+/* Its figures are those of the size that it has now; the master would take
+ * others for false ones. */
+static void a_store_started_smaller_reports_possible_figures(void **state)
+{
+	struct fixture *f = *state;
+	char name[8];
+
+	start_master(f);
+	start_node(f, 0);
+	for (uint32_t i = 0; i < 6; i++) {
+		snprintf(name, sizeof(name), "k%u", i);
+		publish(f, 0, name, 4 * MIB, i);
+	}
+	stop_node(f, 0);
+	f->opts.store_size = 8 * MIB;
+	f->opts.store_plain = true; /* the directory as it is */
+	start_node(f, 0);
+	run_until(f, is_up(f, 0));
+	assert_true(f->master->members.by_index[0]->objects > 0);
+	assert_false(f->master->members.by_index[0]->impossible);
+}
+
 static void a_name_changed_while_it_is_sealed_is_found_by_the_next_start(
 	void **state)
 {
@@ -320,6 +342,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_restart_finds_what_was_sealed_and_drops_the_rest),
+		T(a_store_started_smaller_reports_possible_figures),
 		T(a_name_changed_while_it_is_sealed_is_found_by_the_next_start),
 		T(what_is_written_again_is_not_found_whole_after_a_crash),
 		T(what_is_published_survives_a_restart),
