@@ -170,7 +170,7 @@ json_t *master_asked_json(const struct master *m)
 struct top_asked {
 	struct pool_seen seen[POOL_ASKED_WINDOWS];
 	uint64_t loaded[POOL_ASKED_WINDOWS];
-	/* A node has not told the windows: they are unknown but for the hour's
+	/* An older node does not report the windows: unknown but for the hour's
 	 * look-ups and hits. */
 	bool unknown;
 	uint8_t names[POOL_ASKED_WINDOWS][POOL_SMALL_SIZE];

@@ -77,7 +77,7 @@
 #define MASTER_HOLDERS_INLINE 4
 
 /* A holder: node index and the phase in which the node confirmed the copy
- * (master/members.h). An extra copy is cache: readers are told of it while the
+ * (master/members.h). An extra copy is cache: readers learn of it while the
  * object is hot, and it never counts as a copy. */
 typedef uint16_t master_holder; /* extra << 15 | index << 4 | phase */
 #define MASTER_PHASES 16u

@@ -137,7 +137,7 @@ struct master_member {
 	unsigned int coming, leaving;
 	uint64_t leaving_bytes;
 	uint64_t sent_bytes;   /* to peers, since its start */
-	uint64_t cert_expires; /* in s of the wall clock; 0: not told */
+	uint64_t cert_expires; /* in s of the wall clock; 0: unknown */
 	bool expiry_noted;     /* as an event (server.c), */
 	uint64_t expiry_ms;    /* the last time then; 0: never */
 	uint64_t sent_reported_ms; /* when a change of sent_bytes was last

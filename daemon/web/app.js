@@ -445,7 +445,7 @@ const show_events = table("events", [
 let directories_at = -Infinity, events_upto = null;
 
 /* These need not be there for the rest of the page: a user who may not see names
- * is told so. */
+ * sees a message. */
 async function show_more(status) {
 	const now = performance.now(), total = count(status.events);
 	try {
@@ -566,7 +566,7 @@ async function ask(url) {
 
 /* The page of a node with an embedded master (daemon/web.h). */
 const embedded = location.pathname !== "/";
-let wait_ms = POLL_MS, timer = 0, asking = false, heard = null;
+let wait_ms = POLL_MS, timer = 0, asking = false, answered_at = null;
 
 function standby(election) {
 	const leader = visible(election.leader || "");
@@ -596,7 +596,7 @@ async function poll() {
 			await show_more(status);
 		} else
 			say([standby(status.election)]);
-		heard = new Date();
+		answered_at = new Date();
 		wait_ms = POLL_MS;
 		document.body.classList.remove("stale");
 	} catch (error) {
@@ -606,7 +606,7 @@ async function poll() {
 		say([["bad", `No master at ${location.host}: ${error.message}. ` +
 			(embedded ? "Start the pool there again (kvpool up)." :
 				"Start kvpool-master there, or open another master's page.") +
-			(heard ? ` The figures are those of ${heard.toLocaleTimeString("en-GB")}.` :
+			(answered_at ? ` The figures are those of ${answered_at.toLocaleTimeString("en-GB")}.` :
 				 "")]]);
 	}
 	asking = false;
