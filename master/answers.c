@@ -230,7 +230,8 @@ static bool within_quantum(const struct master_session *s)
 	struct master_quantum *q = &s->member->quantum;
 	uint64_t now_ns = pool_now_ns();
 
-	if (is_quantum_over(q, &s->m->map.feed, now_ns))
+	if (is_quantum_over(q, &s->m->map.feed, now_ns) &&
+	    master_keep_settled(s->m, q->mark))
 		*q = (struct master_quantum){ .began_ns = now_ns };
 	return q->made < POOL_OPS_QUANTUM;
 }

@@ -85,12 +85,14 @@ struct master_answers {
  * each as a whole: where it exceeds what is left of the quantum, the wait grows
  * in proportion. A mount may not ack, so the wait is bounded:
  * MASTER_OPS_QUANTUM_MS per POOL_OPS_QUANTUM changes, counted from the start of
- * the quantum.
+ * the quantum. A quantum also lasts until etcd has its changes: an fsync waits
+ * for all records before it.
  */
 #define MASTER_OPS_QUANTUM_MS 10u
 struct master_quantum {
 	unsigned int made; /* changes in this quantum */
 	uint64_t seq;	   /* of the feed, after the last of them */
+	uint64_t mark;	   /* of the state's records of these changes */
 	uint64_t began_ns;
 	uint64_t acked_ns; /* all mounts have acked seq; 0: not yet */
 };

@@ -411,9 +411,9 @@ static void a_name_that_never_rests_holds_up_no_fsync(void **state)
 	assert_false(node[0].closed);
 }
 
-/* A message of two parts: the records of the first fill two writes to etcd
- * (ETCD_STATE_BATCH), so that they are stored before that of the second. */
-static void the_feed_waits_for_the_answer_to_all_parts(void **state)
+/* Node 0 sends a message of two parts: its first `ndirs` changes and the last
+ * one make directories, the others publish files. */
+static void send_two_parts(unsigned int ndirs)
 {
 	static Kvpool__Op op[POOL_OPS_QUANTUM + 1];
 	static Kvpool__Meta meta[POOL_OPS_QUANTUM + 1];
@@ -421,12 +421,8 @@ static void the_feed_waits_for_the_answer_to_all_parts(void **state)
 	Kvpool__Op *list[POOL_OPS_QUANTUM + 1];
 	Kvpool__Ops ops = KVPOOL__OPS__INIT;
 
-	(void)state;
-	lead();
-	join_and_watch(&node[0]);
-	join_and_watch(&node[1]);
 	for (unsigned int i = 0; i <= POOL_OPS_QUANTUM; i++) {
-		bool dir = i < 2 * ETCD_STATE_BATCH || i == POOL_OPS_QUANTUM;
+		bool dir = i < ndirs || i == POOL_OPS_QUANTUM;
 
 		snprintf(path[i], sizeof(path[i]), "%c%u", dir ? 'd' : 'k', i);
 		fake_meta(&meta[i], path[i], 0);
@@ -438,14 +434,47 @@ static void the_feed_waits_for_the_answer_to_all_parts(void **state)
 	}
 	ops.ops = list;
 	ops.n_ops = POOL_OPS_QUANTUM + 1;
-	make_etcd_slow(3 * MASTER_OPS_QUANTUM_MS);
 	node[0].ops_done = node[0].feed_before_done = false;
 	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_OPS, 7,
 					   &ops.base));
+}
+
+/* The records of the first part fill two writes to etcd (ETCD_STATE_BATCH), so
+ * that they are stored before that of the second. */
+static void the_feed_waits_for_the_answer_to_all_parts(void **state)
+{
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	make_etcd_slow(3 * MASTER_OPS_QUANTUM_MS);
+	send_two_parts(2 * ETCD_STATE_BATCH);
 	run_until(&loop, node[0].ops_done);
 	assert_int_equal(POOL_OPS_QUANTUM + 1, node[0].nresults);
 	assert_false(node[0].feed_before_done);
 	run_until(&loop, fake_find(&node[0], "d256"));
+}
+
+/* Otherwise more and more changes would wait for etcd, and all fsyncs for them.
+ */
+static void the_second_part_waits_until_etcd_has_the_first(void **state)
+{
+	const struct pool_counter *made;
+	struct master *m;
+	uint64_t mark;
+
+	(void)state;
+	lead();
+	m = master_ha_leading(ha);
+	made = &m->stats.c[MC_MKDIR];
+	join_and_watch(&node[0]);
+	make_etcd_slow(10 * MASTER_OPS_QUANTUM_MS);
+	send_two_parts(POOL_OPS_QUANTUM);
+	run_until(&loop, pool_counter_value(made) >= POOL_OPS_QUANTUM);
+	assert_int_equal(POOL_OPS_QUANTUM, pool_counter_value(made));
+	mark = master_keep_mark(m);
+	run_until(&loop, pool_counter_value(made) > POOL_OPS_QUANTUM);
+	assert_true(master_keep_settled(m, mark));
 }
 
 /* ---- whatever ends meanwhile ---- */
@@ -744,6 +773,7 @@ int main(void)
 		T(a_flow_of_changes_does_not_hold_back_the_feed),
 		T(a_name_that_never_rests_holds_up_no_fsync),
 		T(the_feed_waits_for_the_answer_to_all_parts),
+		T(the_second_part_waits_until_etcd_has_the_first),
 		T(a_node_waiting_for_welcome_is_not_silent),
 		T(what_waits_outlives_the_session_that_caused_it),
 		T(no_copy_goes_before_its_removal_is_in_etcd),
