@@ -38,6 +38,7 @@
 #define MASTER_IMPL_H
 
 #include "master/copies.h"
+#include "master/etcd_state.h"
 #include "master/keep.h"
 #include "master/events.h"
 #include "master/map.h"
@@ -128,6 +129,12 @@ struct master {
 static inline bool master_acting(const struct master *m)
 {
 	return !m->acting || m->acting(m->acting_arg);
+}
+
+/* Is the mark settled (keep.h)? */
+static inline bool master_keep_settled(const struct master *m, uint64_t mark)
+{
+	return !m->etcd_state || etcd_state_settled(m->etcd_state) >= mark;
 }
 
 static inline void master_count(struct master *m, enum master_counter c)

@@ -240,11 +240,6 @@ uint64_t master_keep_mark(const struct master *m)
 	return m->etcd_state ? etcd_state_mark(m->etcd_state) : 0;
 }
 
-bool master_keep_settled(const struct master *m, uint64_t mark)
-{
-	return !m->etcd_state || etcd_state_settled(m->etcd_state) >= mark;
-}
-
 uint64_t master_keep_changes(const struct master *m)
 {
 	return m->nkept;

@@ -145,7 +145,9 @@ comm -12 "$tmp/links" "$tmp/links.now" >"$tmp/same"
 grep -vxF "$c_master" "$tmp/same" >"$tmp/old" || :
 # Links that c dialled, and that others dialled to reach it, have no traffic.
 [ ! -s "$tmp/old" ] || fail "links that were not renewed: $(cat "$tmp/old")"
-grep -qxF "$c_master" "$tmp/same" || fail "c renewed its link, too"
+# (A busy machine's master may have been silent for too long: then c dialled again.)
+grep -qxF "$c_master" "$tmp/same" || grep -q ' warn no master at ' "$tmp/c.log" ||
+	fail "c renewed its link, too"
 [ "$(renewed c)" = 0 ]
 
 ! KVPOOL_TLS_RENEW=soon library_user "${listen[master]}" d size stays 2>"$tmp/stderr" ||
