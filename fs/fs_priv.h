@@ -278,7 +278,7 @@ struct fs {
 	 * stale_opens instead. One that the kernel refuses (permission) never
 	 * arrives here: fs/README.md, Permissions */
 	struct pool_counter opens_local, opens_remote, opens_failed;
-	struct pool_counter opens_interrupted;
+	struct pool_counter opens_interrupted, opens_stale;
 	struct pool_counter stale_opens, interrupts, write_waits;
 	struct pool_counter listing_waits, texts_refused;
 	struct pool_counter ghosts, resends, left_out;

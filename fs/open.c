@@ -325,6 +325,8 @@ static void open_stale(struct open_req *r)
 	}
 	if (r->req)
 		stale_sent(r);
+	if (r->req && r->resize < 0)
+		pool_count(&r->fs->opens_stale);
 	open_fail(r, ESTALE);
 }
 

@@ -175,20 +175,22 @@ static int register_metrics(struct fs *fs)
 					   op_labels[i],
 					   "Requests from the kernel");
 	}
-	for (i = 0; !err && i < 4; i++) {
+	for (i = 0; !err && i < 5; i++) {
 		static const char *const labels[] = {
 			"result=\"local\"", "result=\"remote\"",
-			"result=\"failed\"", "result=\"interrupted\""
+			"result=\"failed\"", "result=\"interrupted\"",
+			"result=\"stale\""
 		};
 		struct pool_counter *const c[] = {
 			&fs->opens_local, &fs->opens_remote, &fs->opens_failed,
-			&fs->opens_interrupted
+			&fs->opens_interrupted, &fs->opens_stale
 		};
 
 		err = pool_metrics_counter(m, c[i], "kvpool_fuse_opens_total",
 			labels[i],
 			"Opens of files: with a copy here (local), after a "
-			"fetch (remote), with an error (failed, interrupted)");
+			"fetch (remote), with an error (failed, interrupted), "
+			"with ESTALE, after which the kernel opens again");
 	}
 	if (!err)
 		err = pool_metrics_counter(m, &fs->stale_opens,

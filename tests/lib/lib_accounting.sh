@@ -29,7 +29,7 @@ opens_add_up() { # NODE: which mounts
 	equal "$1: opens, as many as the kernel asked for" \
 		$(($(opens "$1" local) + $(opens "$1" remote) + \
 			$(opens "$1" failed) + $(opens "$1" interrupted) + \
-			$(value "$1" kvpool_fuse_stale_opens_total))) \
+			$(opens "$1" stale))) \
 		"$(value "$1" 'kvpool_fuse_requests_total{op="open"}')"
 }
 

@@ -364,7 +364,9 @@ static void a_file_is_not_written_by_two_nodeids(void **state)
 	assert_int_equal(f.nodeid, again);
 	assert_int_equal(ETXTBSY, k_open(w, id, O_WRONLY, &g));
 	stuck_begin(&s, &f);
+	assert_int_equal(1, pool_counter_value(&w->fs->opens_stale));
 	assert_int_equal(ESTALE, k_truncate(w, id, 1));
+	assert_int_equal(1, pool_counter_value(&w->fs->opens_stale));
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &again));
 	assert_int_equal(ETXTBSY, k_truncate(w, id, 1));
 	stuck_end(&s);

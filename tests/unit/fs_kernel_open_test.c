@@ -89,6 +89,7 @@ static void a_file_that_readers_have_is_rewritten_beside_them(void **state)
 
 	assert_int_equal(0, k_open(w, id, O_RDONLY, &reader));
 	assert_int_equal(ESTALE, k_open(w, id, O_WRONLY | O_TRUNC, &f));
+	assert_int_equal(1, pool_counter_value(&w->fs->opens_stale));
 	assert_int_equal(0, k_open_name(w, "a", O_WRONLY | O_TRUNC, &f));
 	assert_int_not_equal(id, f.nodeid);
 	k_write(w, &f, "new one", 0);
