@@ -901,6 +901,10 @@ def liar(master, how):
 
     until_over(turn)
     say("asked", asked[0])
+    for _ in range(100):  # its lanes were asked for, and end at the dialler's pace
+        if ends or how != "buffer":
+            break
+        time.sleep(0.1)
     for end in ends:
         say("lane", end)
 

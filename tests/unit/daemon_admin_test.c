@@ -1014,8 +1014,8 @@ static void on_turn(uv_check_t *check)
 	t.turns++;
 }
 
-/* Runs the loop for `ms`, and until so many slow requests were answered, while n
- * connections send the same request again and again. */
+/* Runs the loop for `ms`, and until so many slow requests were answered, while
+ * n connections send the same request again and again. */
 static void flooded(const char *request, unsigned int n, unsigned int ms,
 		    unsigned int slow)
 {

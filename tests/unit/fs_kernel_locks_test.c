@@ -346,7 +346,7 @@ static void a_file_is_not_written_by_two_nodeids(void **state)
 {
 	struct world *w = *state;
 	struct k_file reader, f, g;
-	uint64_t id, again;
+	uint64_t id, again, stale;
 	struct stuck s;
 
 	create_direct(w, "a", &f);
@@ -364,9 +364,9 @@ static void a_file_is_not_written_by_two_nodeids(void **state)
 	assert_int_equal(f.nodeid, again);
 	assert_int_equal(ETXTBSY, k_open(w, id, O_WRONLY, &g));
 	stuck_begin(&s, &f);
-	assert_int_equal(1, pool_counter_value(&w->fs->opens_stale));
+	stale = pool_counter_value(&w->fs->opens_stale);
 	assert_int_equal(ESTALE, k_truncate(w, id, 1));
-	assert_int_equal(1, pool_counter_value(&w->fs->opens_stale));
+	assert_int_equal(stale, pool_counter_value(&w->fs->opens_stale));
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &again));
 	assert_int_equal(ETXTBSY, k_truncate(w, id, 1));
 	stuck_end(&s);

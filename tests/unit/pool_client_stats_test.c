@@ -467,8 +467,8 @@ static void further_attempts_are_counted(void **state)
 	munmap(fixed, 4096);
 }
 
-/* A get whose bytes cannot be delivered. A slow call may outlast the name, which
- * goes with its only copy. Returns its retries. */
+/* A get whose bytes cannot be delivered. A slow call may outlast the name,
+ * which goes with its only copy. Returns its retries. */
 static uint64_t get_undelivered(struct fixture *f, const char *key)
 {
 	struct kvpool_stats was = stats_of(f->pool), now;
