@@ -100,10 +100,13 @@ static inline void start_store(struct fixture *f, int i)
 		abort();
 }
 
+static unsigned int client_heartbeat_ms = 200; /* of the master */
+
 static inline void on_start(struct pool_mail *mail)
 {
 	struct fixture *f = pool_container_of(mail, struct fixture, mail);
-	struct master_opts mo = { .loop = &f->loop, .heartbeat_ms = 200 };
+	struct master_opts mo = { .loop = &f->loop,
+				  .heartbeat_ms = client_heartbeat_ms };
 	char state[96];
 
 	snprintf(state, sizeof(state), "%s/master", top);

@@ -83,21 +83,27 @@ static void assert_counted(const struct kvpool *p, struct kvpool_stats *was,
 #define COUNTED(p, was, ...) \
 	assert_counted(p, was, (struct kvpool_stats){ __VA_ARGS__ })
 
+/* On a busy machine no holder is given up, nor the master. */
 static int setup_patient(void **state)
 {
-	int err = setup(state);
-	struct fixture *f = *state;
+	int err;
+	struct fixture *f;
 
-	/* On a busy machine no holder is given up. */
+	client_heartbeat_ms = 5000;
+	err = setup(state);
+	f = *state;
 	f->pool->lines.stall_ms = f->other->lines.stall_ms = 30000;
 	return err;
 }
 
 static int setup_patient_local(void **state)
 {
-	int err = setup_local(state);
-	struct fixture *f = *state;
+	int err;
+	struct fixture *f;
 
+	client_heartbeat_ms = 5000;
+	err = setup_local(state);
+	f = *state;
 	f->pool->lines.stall_ms = f->other->lines.stall_ms = 30000;
 	return err;
 }
