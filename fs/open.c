@@ -307,6 +307,8 @@ static void stale_sent(struct open_req *r)
 	struct fs_refused what = { fs_cookie(e), 0,
 				   fuse_req_ctx(r->req)->uid };
 
+	if (r->resize < 0)
+		pool_count(&r->fs->opens_stale);
 	if (r->resize < 0 && r->flags & O_TRUNC)
 		what.since_ns = r->start_ns;
 	fs_stale_sent(r->fs, r->tid, open_writes(r), what);
@@ -325,8 +327,6 @@ static void open_stale(struct open_req *r)
 	}
 	if (r->req)
 		stale_sent(r);
-	if (r->req && r->resize < 0)
-		pool_count(&r->fs->opens_stale);
 	open_fail(r, ESTALE);
 }
 

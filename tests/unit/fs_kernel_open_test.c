@@ -81,6 +81,19 @@ static void a_published_file_that_nobody_has_open_is_rewritten(void **state)
 	k_expect_name(w, "a", "new one");
 }
 
+/* Only OPENs are among the results of opens. */
+static void a_resize_answered_with_estale_is_no_open(void **state)
+{
+	struct world *w = *state;
+	uint64_t id = k_publish(w, "a", "old");
+	struct k_file reader;
+
+	assert_int_equal(0, k_open(w, id, O_RDONLY, &reader));
+	assert_int_equal(ESTALE, k_truncate(w, id, 1));
+	assert_int_equal(0, pool_counter_value(&w->fs->opens_stale));
+	k_close(w, &reader);
+}
+
 static void a_file_that_readers_have_is_rewritten_beside_them(void **state)
 {
 	struct world *w = *state;
@@ -632,6 +645,7 @@ int main(void)
 		both(what_is_closed_is_published_and_read),
 		both(a_file_that_is_not_closed_is_not_published),
 		both(a_published_file_that_nobody_has_open_is_rewritten),
+		both(a_resize_answered_with_estale_is_no_open),
 		both(a_file_that_readers_have_is_rewritten_beside_them),
 		both(a_rewrite_without_truncation_begins_as_a_copy),
 		both(what_is_opened_to_write_and_not_changed_stays),
