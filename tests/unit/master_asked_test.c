@@ -292,21 +292,9 @@ static void impossible_figures_of_a_directory_change_nothing(void **state)
 
 /* ---- directories ---- */
 
-/* A figure of the directory of that name; NULL: of the others. -1: none. */
 static json_int_t figure(const char *name, const char *key)
 {
-	json_t *j = master_directories_json(master), *d;
-	json_int_t v = -1;
-	size_t i;
-
-	json_array_foreach(json_object_get(j, "directories"), i, d) {
-		const char *is = json_string_value(json_object_get(d, "name"));
-
-		if (name ? is && !strcmp(is, name) : !is)
-			v = json_integer_value(json_object_get(d, key));
-	}
-	json_decref(j);
-	return v;
+	return figure_of(name, NULL, key);
 }
 
 static void hits_are_added_by_directory(void **state)
@@ -328,31 +316,6 @@ static void hits_are_added_by_directory(void **state)
 	assert_int_equal(24, figure(NULL, "lookups"));
 	assert_int_equal(4, figure(NULL, "hits"));
 	assert_int_equal(-1, figure("unknown", "lookups"));
-}
-
-/* -2: null; -3: there is no such figure. */
-static json_int_t figure_of(const char *name, const char *window,
-			    const char *key)
-{
-	json_t *j = master_directories_json(master), *d, *at;
-	json_int_t v = -1;
-	size_t i;
-
-	json_array_foreach(json_object_get(j, "directories"), i, d) {
-		const char *is = json_string_value(json_object_get(d, "name"));
-
-		if (!is || strcmp(is, name))
-			continue;
-		at = window ? json_object_get(json_object_get(d, "asked"),
-					      window) :
-			      d;
-		at = json_object_get(at, key);
-		v = json_is_integer(at) ? json_integer_value(at) :
-		    json_is_null(at)	? -2 :
-					  -3;
-	}
-	json_decref(j);
-	return v;
 }
 
 static void a_directory_could_have_hit_what_was_asked_again(void **state)

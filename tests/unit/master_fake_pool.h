@@ -90,6 +90,33 @@ static int teardown(void **state)
 	return 0;
 }
 
+/* A figure of a directory of the root, in a window ("1h") or, NULL, of its own.
+ * name NULL: of all other directories together. -1: no such directory; -2: the
+ * figure is null; -3: there is none of this key. */
+static inline json_int_t figure_of(const char *name, const char *window,
+				   const char *key)
+{
+	json_t *j = master_directories_json(master), *d, *at;
+	json_int_t v = -1;
+	size_t i;
+
+	json_array_foreach(json_object_get(j, "directories"), i, d) {
+		const char *is = json_string_value(json_object_get(d, "name"));
+
+		if (name ? !is || strcmp(is, name) != 0 : is != NULL)
+			continue;
+		at = window ? json_object_get(json_object_get(d, "asked"),
+					      window) :
+			      d;
+		at = json_object_get(at, key);
+		v = json_is_integer(at) ? json_integer_value(at) :
+		    json_is_null(at)	? -2 :
+					  -3;
+	}
+	json_decref(j);
+	return v;
+}
+
 /* Rewrites the state file, to its end. */
 static inline void rewrite_state(void)
 {

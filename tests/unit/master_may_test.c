@@ -572,18 +572,7 @@ static void its_inventory_brings_files_of_its_users_only(void **state)
 
 static json_int_t lookups_of(const char *name)
 {
-	json_t *j = master_directories_json(master), *d;
-	json_int_t v = -1;
-	size_t i;
-
-	json_array_foreach(json_object_get(j, "directories"), i, d) {
-		const char *is = json_string_value(json_object_get(d, "name"));
-
-		if (name ? is && !strcmp(is, name) : !is)
-			v = json_integer_value(json_object_get(d, "lookups"));
-	}
-	json_decref(j);
-	return v;
+	return figure_of(name, NULL, "lookups");
 }
 
 /* A node says that it looked up files of these directories, 7 of each. */

@@ -684,6 +684,22 @@ static void hot_objects_gain_extra_copies_and_lose_them_again(void **state)
 	assert_int_equal(1, holders(&node[0], "k"));
 }
 
+/* "k" of node 0, with an extra copy on node 1. Returns its generation. */
+static uint64_t share_hot_k(void)
+{
+	uint64_t gen;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		join_and_watch(&node[i]);
+	gen = fake_publish(&node[0], "k");
+	fake_heat(&node[0], "k", gen, false);
+	run_until(&loop, node[1].nreplicates == 1);
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, holders(&node[1], "k") == 2);
+	return gen;
+}
+
 static uint64_t kept_on(const struct fake_node *n)
 {
 	return master->members.by_index[n->index]->kept;
@@ -692,19 +708,10 @@ static uint64_t kept_on(const struct fake_node *n)
 /* It is cache, which a node gives up whatever the rules of the object. */
 static void an_extra_copy_is_not_kept(void **state)
 {
-	uint64_t gen;
-	int i;
-
 	(void)state;
-	for (i = 0; i < 2; i++)
-		join_and_watch(&node[i]);
-	gen = fake_publish(&node[0], "k");
+	(void)share_hot_k();
 	assert_int_equal(0, fake_rule(&node[0], "k", "user.kvpool.pin",
 				      "hard"));
-	fake_heat(&node[0], "k", gen, false);
-	run_until(&loop, node[1].nreplicates == 1);
-	fake_held(&node[1], "k", gen, 0);
-	run_until(&loop, holders(&node[1], "k") == 2);
 	master_patrol_start(master);
 	run_until(&loop, kept_on(&node[0]));
 	assert_int_equal(0, kept_on(&node[1]));
@@ -712,17 +719,9 @@ static void an_extra_copy_is_not_kept(void **state)
 
 static void an_extra_copy_is_the_first_to_replace_a_lost_one(void **state)
 {
-	uint64_t gen;
-	int i;
+	uint64_t gen = share_hot_k();
 
 	(void)state;
-	for (i = 0; i < 2; i++)
-		join_and_watch(&node[i]);
-	gen = fake_publish(&node[0], "k");
-	fake_heat(&node[0], "k", gen, false);
-	run_until(&loop, node[1].nreplicates == 1);
-	fake_held(&node[1], "k", gen, 0);
-	run_until(&loop, holders(&node[1], "k") == 2);
 	join(&node[2]);
 	node[2].capacity = 100ull << 30; /* more free space than node 1 */
 	run_until(&loop, has_figures_of(&node[2]));

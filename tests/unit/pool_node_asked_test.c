@@ -225,19 +225,27 @@ static uint64_t loaded(struct fixture *f, const char *name)
 	return bytes;
 }
 
-static void bytes_loaded_are_the_directory_s(void **state)
+/* A pool of one node with a/k, published. Returns the directory. */
+static struct node_dirent *pool_with_k(struct fixture *f)
 {
-	struct fixture *f = *state;
-	struct node_dirent *a;
-	struct node_object *o;
 	const struct node_entry *e;
+	struct node_dirent *a;
 
 	start_pool(f, 1);
 	a = dir_of(f, "a");
 	put_in(f, 0, a, "k", 1000, 1);
 	e = find_in(f, 0, a, "k");
 	run_until(f, e->obj && e->obj->state == NODE_HELD);
-	o = node_object_ref(e->obj);
+	return a;
+}
+
+static void bytes_loaded_are_the_directory_s(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *a = pool_with_k(f);
+	struct node_object *o =
+		node_object_ref(find_in(f, 0, a, "k")->obj);
+
 	pool_node_loaded(node(f, 0), o, 1000);
 	pool_node_loaded(node(f, 0), o, 500);
 	assert_int_equal(1500, loaded(f, "a"));
@@ -258,16 +266,9 @@ static void bytes_loaded_are_the_directory_s(void **state)
 static void a_report_has_no_more_bytes_than_the_master_takes(void **state)
 {
 	struct fixture *f = *state;
-	struct node_dirent *a;
-	struct node_object *o;
-	const struct node_entry *e;
+	struct node_dirent *a = pool_with_k(f);
+	struct node_object *o = find_in(f, 0, a, "k")->obj;
 
-	start_pool(f, 1);
-	a = dir_of(f, "a");
-	put_in(f, 0, a, "k", 1000, 1);
-	e = find_in(f, 0, a, "k");
-	run_until(f, e->obj && e->obj->state == NODE_HELD);
-	o = e->obj;
 	publish(f, 0, "top", 1000, 1);
 	pool_node_loaded(node(f, 0), find(f, 0, "top")->obj, 1000);
 	pool_node_loaded(node(f, 0), o, 2 * POOL_ASKED_LOADED_MAX);
