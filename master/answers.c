@@ -230,10 +230,15 @@ static bool within_quantum(const struct master_session *s)
 	struct master_quantum *q = &s->member->quantum;
 	uint64_t now_ns = pool_now_ns();
 
-	if (is_quantum_over(q, &s->m->map.feed, now_ns) &&
-	    master_keep_settled(s->m, q->mark))
-		*q = (struct master_quantum){ .began_ns = now_ns };
-	return q->made < POOL_OPS_QUANTUM;
+	if (master_keep_settled(s->m, q->mark))
+		q->unsettled = 0;
+	if (is_quantum_over(q, &s->m->map.feed, now_ns)) {
+		q->made = 0;
+		q->began_ns = now_ns;
+		q->acked_ns = 0;
+	}
+	return q->made < POOL_OPS_QUANTUM &&
+	       q->unsettled < MASTER_UNSETTLED_MAX;
 }
 
 void master_quantum_spend(struct master *m, struct master_member *mb,
@@ -243,7 +248,20 @@ void master_quantum_spend(struct master *m, struct master_member *mb,
 	mb->quantum.seq = m->map.feed.seq;
 }
 
+void master_quantum_records(struct master *m, struct master_member *mb,
+			    uint64_t records)
+{
+	mb->quantum.unsettled += (unsigned int)records;
+	mb->quantum.mark = master_keep_mark(m);
+}
+
 /* ---- deferred OPS ---- */
+
+/* Changes that are executed at once. */
+static unsigned int part_of(const struct master *m)
+{
+	return m->etcd_state ? MASTER_UNSETTLED_MAX : POOL_OPS_QUANTUM;
+}
 
 static bool defer_part(struct master_session *s, uint64_t req,
 		       const Kvpool__Ops *part, bool more)
@@ -267,40 +285,20 @@ static bool defer_parts(struct master_session *s, uint64_t req,
 			const Kvpool__Ops *msg)
 {
 	Kvpool__Ops part = *msg;
-	size_t left = msg->n_ops;
+	size_t left = msg->n_ops, max = part_of(s->m);
 	bool more;
 
 	if (s->ndeferred >= MASTER_DEFERRED_MAX)
 		return false;
 	do {
-		more = left > POOL_OPS_QUANTUM;
-		part.n_ops = more ? POOL_OPS_QUANTUM : left;
+		more = left > max;
+		part.n_ops = more ? max : left;
 		if (!defer_part(s, req, &part, more))
 			return false;
 		left -= part.n_ops;
 		part.ops += part.n_ops;
 	} while (more);
 	s->ndeferred++;
-	return true;
-}
-
-bool master_ops_defer(struct master_session *s, uint64_t req,
-		      const Kvpool__Ops *msg, bool conditional)
-{
-	bool whole = msg->n_ops <= POOL_OPS_QUANTUM;
-
-	if (!s->ndeferred && !conditional && !s->m->paused &&
-	    (!s->m->ready || (whole && within_quantum(s))))
-		return false;
-	if (!defer_parts(s, req, msg)) {
-		master_count(s->m, MC_OPS_DEFERRED_REFUSED);
-		master_session_fail(s, -ENOBUFS,
-				    "too many OPS wait for inventories, or "
-				    "for mounts to ack the feed");
-		return true;
-	}
-	master_count(s->m, s->m->ready ? MC_OPS_TURNS : MC_OPS_DEFERRED);
-	master_kick(s->m); /* master_ops_quanta waits for the quantum's end */
 	return true;
 }
 
@@ -328,6 +326,42 @@ static void run_first(struct master_session *s)
 	free(l);
 }
 
+/* While changes are paused, messages that have begun are run to their end. */
+static bool may_run(const struct master_session *s)
+{
+	return (!s->m->paused || s->nresults) && within_quantum(s);
+}
+
+/* Continues when the next quantum begins (master_ops_quanta). */
+static void run_within_quantum(struct master_session *s)
+{
+	while (!s->ended && s->ndeferred && may_run(s))
+		run_first(s);
+	if (s->ndeferred)
+		master_kick(s->m);
+}
+
+bool master_ops_defer(struct master_session *s, uint64_t req,
+		      const Kvpool__Ops *msg, bool conditional)
+{
+	bool whole = msg->n_ops <= part_of(s->m);
+
+	if (!s->ndeferred && !conditional && !s->m->paused &&
+	    (!s->m->ready || (whole && within_quantum(s))))
+		return false;
+	if (!defer_parts(s, req, msg)) {
+		master_count(s->m, MC_OPS_DEFERRED_REFUSED);
+		master_session_fail(s, -ENOBUFS,
+				    "too many OPS wait for inventories, or "
+				    "for mounts to ack the feed");
+		return true;
+	}
+	master_count(s->m, s->m->ready ? MC_OPS_TURNS : MC_OPS_DEFERRED);
+	if (s->m->ready)
+		run_within_quantum(s);
+	return true;
+}
+
 void master_ops_run_deferred(struct master *m)
 {
 	struct pool_list *it, *tmp;
@@ -341,12 +375,6 @@ void master_ops_run_deferred(struct master *m)
 	}
 }
 
-/* While changes are paused, messages that have begun are run to their end. */
-static bool may_run(const struct master_session *s)
-{
-	return (!s->m->paused || s->nresults) && within_quantum(s);
-}
-
 void master_ops_quanta(struct master *m)
 {
 	struct pool_list *it, *tmp;
@@ -357,10 +385,7 @@ void master_ops_quanta(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		while (!s->ended && s->ndeferred && may_run(s))
-			run_first(s);
-		if (s->ndeferred)
-			master_kick(m);
+		run_within_quantum(s);
 	}
 }
 

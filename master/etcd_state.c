@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "master/map.h"
 #include "master/state_rec.h"
@@ -20,6 +21,7 @@
 /* A record in the queue, or a loaded one. */
 struct item {
 	struct pool_list link;
+	uint64_t key_hash;
 	size_t key_len, value_len; /* value_len 0: delete the key */
 	char bytes[];		   /* key, value */
 };
@@ -94,6 +96,7 @@ static struct item *new_item(struct etcd_slice key, struct etcd_slice value)
 
 	if (!i)
 		return NULL;
+	i->key_hash = XXH3_64bits(key.p, key.len);
 	i->key_len = key.len;
 	i->value_len = value.len;
 	memcpy(i->bytes, key.p, key.len);
@@ -333,55 +336,71 @@ void etcd_state_forget(struct etcd_state *s, const struct master_grave *g)
 		etcd_slice(NULL, 0));
 }
 
-/* etcd refuses two operations on one key in one transaction. */
-static bool has_key(const struct pool_list *queue, const struct item *upto)
+/* The operation on i's key among the n, or n: there is none. */
+static unsigned int op_of_key(struct item *const *ops, unsigned int n,
+			      const struct item *i)
 {
-	const struct pool_list *it;
+	unsigned int k;
 
-	for (it = queue->next; it != &upto->link; it = it->next) {
-		const struct item *i = pool_container_of(
-			(struct pool_list *)(uintptr_t)it, struct item, link);
-
-		if (i->key_len == upto->key_len &&
-		    !memcmp(i->bytes, upto->bytes, i->key_len))
-			return true;
-	}
-	return false;
+	for (k = 0; k < n; k++)
+		if (ops[k]->key_hash == i->key_hash &&
+		    ops[k]->key_len == i->key_len &&
+		    !memcmp(ops[k]->bytes, i->bytes, i->key_len))
+			break;
+	return k;
 }
 
-/* The first items of the queue as operations; s->writing: how many. */
-static json_t *batch(struct etcd_state *s)
+/* The next transaction's operations: the newest item of each key among the
+ * first s->writing of the queue. Returns how many. */
+static unsigned int choose_ops(struct etcd_state *s,
+			       struct item *ops[ETCD_STATE_BATCH])
 {
-	json_t *ops = json_array();
+	unsigned int n = 0, k;
 	struct pool_list *it, *tmp;
 	size_t bytes = 0;
 
 	s->writing = 0;
 	pool_list_each(it, tmp, &s->queue) {
 		struct item *i = pool_list_entry(it, struct item, link);
-		struct etcd_slice key = etcd_slice(i->bytes, i->key_len);
 
-		if (s->writing == ETCD_STATE_BATCH ||
-		    (bytes += i->key_len + i->value_len) >
-			    ETCD_STATE_BATCH_BYTES ||
-		    has_key(&s->queue, i))
+		k = op_of_key(ops, n, i);
+		bytes += i->key_len + i->value_len;
+		if (k < n)
+			bytes -= ops[k]->key_len + ops[k]->value_len;
+		if (k == ETCD_STATE_BATCH || bytes > ETCD_STATE_BATCH_BYTES ||
+		    s->writing == ETCD_STATE_MERGED)
 			break;
-		if (json_array_append_new(
-			    ops,
-			    i->value_len ?
-				    etcd_op_put(
-					    key,
-					    etcd_slice(i->bytes + i->key_len,
-						       i->value_len),
-					    0) :
-				    etcd_op_delete(key)))
-			break;
+		ops[k] = i;
+		n += k == n;
 		s->writing++;
 	}
-	if (!s->writing) {
-		json_decref(ops);
-		return NULL;
-	}
+	return n;
+}
+
+/* NULL: no memory. */
+static json_t *op_of(const struct item *i)
+{
+	struct etcd_slice key = etcd_slice(i->bytes, i->key_len);
+
+	if (!i->value_len)
+		return etcd_op_delete(key);
+	return etcd_op_put(key,
+			   etcd_slice(i->bytes + i->key_len, i->value_len), 0);
+}
+
+/* The first items of the queue as operations; s->writing: how many. NULL: no
+ * memory. */
+static json_t *batch(struct etcd_state *s)
+{
+	struct item *chosen[ETCD_STATE_BATCH];
+	unsigned int n = choose_ops(s, chosen), k;
+	json_t *ops = json_array();
+
+	for (k = 0; k < n; k++)
+		if (json_array_append_new(ops, op_of(chosen[k]))) {
+			json_decref(ops);
+			return NULL;
+		}
 	return ops;
 }
 

@@ -12,8 +12,10 @@
  *
  * Loading comes first, page by page. Then records are queued and written in
  * order, in transactions of at most ETCD_STATE_BATCH operations, one at a time.
- * Each is guarded by the leader's fence, so that a former leader writes
- * nothing. A failed one is retried until it succeeds or the lease ends.
+ * etcd accepts one operation per key in a transaction, so only the newest
+ * record of each key is written: nobody sees the state between two records of
+ * one transaction. Each is guarded by the leader's fence, so that a former
+ * leader writes nothing. A failed one is retried until it succeeds or the lease ends.
  *
  * The queue holds at most ETCD_STATE_QUEUE_MAX bytes. If a record cannot be
  * queued, `failed` is called and the leader must resign. Changes whose records
@@ -33,6 +35,7 @@ struct master_grave;
 #define ETCD_STATE_BATCH 100u /* etcd's own limit is 128 */
 #define ETCD_STATE_BATCH_BYTES (512u << 10) /* before base64; etcd's limit is
 					       1.5 MiB */
+#define ETCD_STATE_MERGED 4096u /* records of a transaction, with older ones */
 #define ETCD_STATE_PAGE 1000u
 #define ETCD_STATE_QUEUE_MAX (8u << 20)
 

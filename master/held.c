@@ -14,8 +14,11 @@
  *               but successful publications, none of which appended a record.
  *               The publisher's inventory brings these back together with the
  *               bytes, and no fsync returns before SYNCED.
- *   SYNCED,     held likewise. WELCOME contains results of the node's previous
- *   WELCOME     session.
+ *   WELCOME     held likewise: it contains results of the node's previous
+ *               session.
+ *   SYNCED      held until the records appended before its SYNC are settled.
+ *               All that it confirms was made before, and of what was made
+ *               since, mounts were sent only what is settled.
  *   DROP        held likewise, because a removal, a tombstone or a rule made
  *               the copy unnecessary. Records are appended before the DROPs
  *               that follow from them are queued (ops.c, evict.c).

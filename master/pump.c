@@ -128,14 +128,13 @@ static void answer_syncs(struct master *m)
 		struct master_sync *y =
 			pool_container_of(w, struct master_sync, wait);
 		struct master_session *s = y->s;
-		uint64_t req = y->req;
+		uint64_t req = y->req, mark = y->mark;
 
 		pool_hist_add(&m->stats.sync, pool_now_ns() - y->started_ns);
 		pool_list_del(&y->link);
 		s->nwaits--;
 		free(y);
-		master_session_send_after(s, POOL_MSG_SYNCED, req, NULL,
-				      master_keep_mark(m));
+		master_session_send_after(s, POOL_MSG_SYNCED, req, NULL, mark);
 	}
 }
 
@@ -285,6 +284,7 @@ void master_on_sync(struct master_session *s, uint64_t req,
 	}
 	y->s = s;
 	y->req = req;
+	y->mark = master_keep_mark(s->m);
 	y->started_ns = pool_now_ns();
 	pool_list_add_tail(&s->waits, &y->link);
 	s->nwaits++;

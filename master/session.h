@@ -121,6 +121,7 @@ struct master_sync {
 	struct pool_list link; /* in session.waits */
 	struct master_session *s;
 	uint64_t req;
+	uint64_t mark; /* of the state's records when it came */
 	uint64_t started_ns;
 };
 
@@ -221,9 +222,10 @@ bool master_answers_earlier(const struct master_answers *a, uint64_t run,
 			    uint64_t ticket, uint64_t than);
 /* Takes a copy of msg to run later, if it is conditional and the master is not
  * ready, if the member's quantum is used up or too small, or if it follows a
- * deferred message. A message of more than POOL_OPS_QUANTUM changes is then run
- * in parts, so that others' changes come in between. True: the caller must not
- * run it (it was deferred, or refused and the session ended). */
+ * deferred message. A message of more than POOL_OPS_QUANTUM changes, or with
+ * etcd MASTER_UNSETTLED_MAX, is run in parts, so that others' changes come in
+ * between. True: the caller must not run it (it was deferred and perhaps run, or
+ * refused and the session ended). */
 bool master_ops_defer(struct master_session *s, uint64_t req,
 		      const Kvpool__Ops *msg, bool conditional);
 /* The master is ready: run all deferred OPS. */
@@ -233,6 +235,9 @@ void master_ops_quanta(struct master *m);
 /* The member made this many changes, which the feed must carry. */
 void master_quantum_spend(struct master *m, struct master_member *mb,
 		       size_t changes);
+/* They appended this many records. */
+void master_quantum_records(struct master *m, struct master_member *mb,
+			    uint64_t records);
 void master_deferred_free(struct master_session *s);
 /* A conditional change of path, whose issuer knew of generations up to `from`,
  * was issued `gen`. False: not stored for lack of memory, or it overwrote the

@@ -38,6 +38,8 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     ops MASTER *          requests in a row, without a pause, that change nothing
     names MASTER SIZE [N] *  publishes files and unlinks them, SIZE changes a message, N
                           messages in flight: as many as a node has, 4
+    dirs MASTER SIZE [N] *  the same with directories, which are in the master's state
+    one_dir MASTER SIZE [N] *  makes and removes one directory
     gets PEER N *         N connections with GETs in a row, none reads
     liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
                           sum (each also as HOW.lane: of a large one, by its lane),
@@ -650,16 +652,38 @@ def done_ones(s, wait):
 
 
 def names(at, size, window=4):
-    """Each change is work for all mounts."""
-    s, epoch = joined(at)
-    size, window = int(size), int(window)
     meta = (4, 1000), (5, b"0123456789abcdef"), (6, 0o644)
+    endless(at, size, window, lambda name: op(PUBLISH, name, *meta),
+            lambda name: op(UNLINK, name), b"names/%d")
+
+
+def dirs(at, size, window=4):
+    """Each change is a record in etcd, too."""
+    endless(at, size, window, lambda name: op(MKDIR, name, (6, 0o755)),
+            lambda name: op(RMDIR, name), b"dir%d")
+
+
+def one_dir(at, size, window=4):
+    """Its last change is never in etcd yet."""
+    pair = [op(MKDIR, b"dir", (6, 0o755)), op(RMDIR, b"dir")]
+    endless_frames(at, int(size), window,
+                   [frame(OPS, packed(*int(size) // 2 * pair), req=1)])
+
+
+def endless(at, size, window, made, removed, name):
+    """Each change is work for all mounts."""
+    size = int(size)
     frames = []
     for first in range(0, 16384, size):
-        files = [b"names/%d" % i for i in range(first, first + size)]
-        for ops in ([op(PUBLISH, name, *meta) for name in files],
-                    [op(UNLINK, name) for name in files]):
-            frames.append(frame(OPS, packed(*ops), req=1))
+        some = [name % i for i in range(first, first + size)]
+        frames += [frame(OPS, packed(*map(change, some)), req=1)
+                   for change in (made, removed)]
+    endless_frames(at, size, window, frames)
+
+
+def endless_frames(at, size, window, frames):
+    s, epoch = joined(at)
+    window = int(window)
     sent = in_flight = 0
     ended = ""
     say("on")
@@ -955,7 +979,8 @@ def main(args):
             sys.exit(__doc__)
         args = args[2:]
     known = (client, burn, knock, oversized, replay, links, seen, tries, posing,
-             claim, half, slow, grow, deaf, joins, ops, names, gets, liar, master)
+             claim, half, slow, grow, deaf, joins, ops, names, dirs,
+             one_dir, gets, liar, master)
     what = {f.__name__: f for f in known}.get(args[0]) if args else None
     if not what:
         sys.exit(__doc__)

@@ -19,7 +19,7 @@
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
 need_fuse
-need jq curl openssl python3
+need etcd jq curl openssl python3
 here=$(dirname "$0")
 LOG_ALLOW='no master|liar\.|TLS:'
 
@@ -579,6 +579,21 @@ no_master() {
 	client 0.5
 }
 
+# ---- floods of changes that wait for etcd, too ----
+
+etcd_floods() {
+	a=${mount[a]} b=${mount[b]} from=127.0.0.2
+	victims=master budget=65536
+	local kind
+	for kind in one_dir dirs; do
+		mark master kvpool_master_ops_turns_total
+		beside etcd.$kind 2 $kind "${listen[master]}" 256
+		rises master kvpool_master_ops_turns_total 10
+		! grep ^ended "$tmp/attack" || fail "$attack: it was cut off"
+		echo "   $(tr '\n' ';' <"$tmp/attack")"
+	done
+}
+
 # ---- all of them ----
 
 attacks() {
@@ -616,4 +631,14 @@ start_master "${patient[@]}"
 start_node a --no-fd-passing
 start_node b --no-fd-passing
 eval "${ONLY:-attacks}"
+stop_all
+echo "==== with etcd"
+calm=()
+start_etcd
+start_master "${patient[@]}" --etcd "http://127.0.0.1:$etcd_port"
+start_node a --no-fd-passing
+start_node b --no-fd-passing
+etcd_floods
+for name in b a master; do stop $name; done
+kill9 etcd
 pass

@@ -52,6 +52,8 @@ struct fake_etcd {
 	const char *before; /* base64 of a key that must be written before any
 			       deletion; NULL: no such rule */
 	unsigned int gaps;  /* deletions while `before` did not exist */
+	unsigned int repeats; /* changes of a key that the same transaction has
+				 changed: etcd refuses them */
 	int64_t ttl; /* TTL to grant; 0: the requested one */
 	/* Users: there is one, FAKE_USER. */
 	const char *password;	 /* NULL: there are no users */
@@ -222,6 +224,26 @@ static json_t *fake_etcd_op(struct fake_etcd *f, json_t *op)
 	return json_pack("{s{so}}", "response_range", "kvs", kvs);
 }
 
+static const char *fake_changed_key(json_t *op)
+{
+	json_t *o = json_object_get(op, "request_put");
+
+	if (!o)
+		o = json_object_get(op, "request_delete_range");
+	return json_string_value(json_object_get(o, "key"));
+}
+
+static void fake_count_repeats(struct fake_etcd *f, json_t *ops)
+{
+	for (size_t i = 0; i < json_array_size(ops); i++)
+		for (size_t k = 0; k < i; k++) {
+			const char *a = fake_changed_key(json_array_get(ops, i));
+			const char *b = fake_changed_key(json_array_get(ops, k));
+
+			f->repeats += a && b && !strcmp(a, b);
+		}
+}
+
 static json_t *fake_txn(struct fake_etcd *f, json_t *msg)
 {
 	json_t *responses = json_array(), *e;
@@ -232,6 +254,7 @@ static json_t *fake_txn(struct fake_etcd *f, json_t *msg)
 	json_array_foreach(json_object_get(msg, "compare"), i, e)
 		good &= fake_holds(f, e);
 	f->revision++;
+	fake_count_repeats(f, json_object_get(msg, "success"));
 	json_array_foreach(json_object_get(msg, good ? "success" : "failure"),
 			   i, e)
 		json_array_append_new(responses, fake_etcd_op(f, e));

@@ -411,9 +411,9 @@ static void a_name_that_never_rests_holds_up_no_fsync(void **state)
 	assert_false(node[0].closed);
 }
 
-/* Node 0 sends a message of two parts: its first `ndirs` changes and the last
- * one make directories, the others publish files. */
-static void send_two_parts(unsigned int ndirs)
+/* Node 0 sends a message of several parts: its first `ndirs` changes and the
+ * last one make directories, the others publish files. */
+static void send_parts(unsigned int ndirs)
 {
 	static Kvpool__Op op[POOL_OPS_QUANTUM + 1];
 	static Kvpool__Meta meta[POOL_OPS_QUANTUM + 1];
@@ -439,8 +439,7 @@ static void send_two_parts(unsigned int ndirs)
 					   &ops.base));
 }
 
-/* The records of the first part fill two writes to etcd (ETCD_STATE_BATCH), so
- * that they are stored before that of the second. */
+/* Records of the first parts are stored before those of the last one. */
 static void the_feed_waits_for_the_answer_to_all_parts(void **state)
 {
 	(void)state;
@@ -448,7 +447,7 @@ static void the_feed_waits_for_the_answer_to_all_parts(void **state)
 	join_and_watch(&node[0]);
 	join_and_watch(&node[1]);
 	make_etcd_slow(3 * MASTER_OPS_QUANTUM_MS);
-	send_two_parts(2 * ETCD_STATE_BATCH);
+	send_parts(2 * MASTER_UNSETTLED_MAX);
 	run_until(&loop, node[0].ops_done);
 	assert_int_equal(POOL_OPS_QUANTUM + 1, node[0].nresults);
 	assert_false(node[0].feed_before_done);
@@ -457,7 +456,7 @@ static void the_feed_waits_for_the_answer_to_all_parts(void **state)
 
 /* Otherwise more and more changes would wait for etcd, and all fsyncs for them.
  */
-static void the_second_part_waits_until_etcd_has_the_first(void **state)
+static void the_next_part_waits_until_etcd_has_the_last(void **state)
 {
 	const struct pool_counter *made;
 	struct master *m;
@@ -469,12 +468,13 @@ static void the_second_part_waits_until_etcd_has_the_first(void **state)
 	made = &m->stats.c[MC_MKDIR];
 	join_and_watch(&node[0]);
 	make_etcd_slow(10 * MASTER_OPS_QUANTUM_MS);
-	send_two_parts(POOL_OPS_QUANTUM);
-	run_until(&loop, pool_counter_value(made) >= POOL_OPS_QUANTUM);
-	assert_int_equal(POOL_OPS_QUANTUM, pool_counter_value(made));
+	send_parts(POOL_OPS_QUANTUM);
+	run_until(&loop, pool_counter_value(made));
+	assert_int_equal(MASTER_UNSETTLED_MAX, pool_counter_value(made));
 	mark = master_keep_mark(m);
-	run_until(&loop, pool_counter_value(made) > POOL_OPS_QUANTUM);
+	run_until(&loop, pool_counter_value(made) > MASTER_UNSETTLED_MAX);
 	assert_true(master_keep_settled(m, mark));
+	assert_int_equal(2 * MASTER_UNSETTLED_MAX, pool_counter_value(made));
 }
 
 /* ---- whatever ends meanwhile ---- */
@@ -773,7 +773,7 @@ int main(void)
 		T(a_flow_of_changes_does_not_hold_back_the_feed),
 		T(a_name_that_never_rests_holds_up_no_fsync),
 		T(the_feed_waits_for_the_answer_to_all_parts),
-		T(the_second_part_waits_until_etcd_has_the_first),
+		T(the_next_part_waits_until_etcd_has_the_last),
 		T(a_node_waiting_for_welcome_is_not_silent),
 		T(what_waits_outlives_the_session_that_caused_it),
 		T(no_copy_goes_before_its_removal_is_in_etcd),

@@ -413,7 +413,7 @@ static void the_next_leader_finds_what_was_written(void **state)
 	run_until(c[0].elected);
 	open_state(&c[0]);
 	bury("k1", 1);
-	bury("k1", 2); /* an equal key goes into another transaction */
+	bury("k1", 2);
 	bury("k2", 3);
 	etcd_state_flush(st);
 	assert_int_equal(3, etcd_state_mark(st));
@@ -430,6 +430,63 @@ static void the_next_leader_finds_what_was_written(void **state)
 	etcd_state_flush(st);
 	run_until(etcd_state_settled(st) == 1);
 	assert_int_equal(1, fake_count(&fake, KEY_TOMBS));
+	etcd_state_close(st);
+}
+
+static void settle(uint64_t records)
+{
+	etcd_state_flush(st);
+	run_until(etcd_state_settled(st) == records);
+	assert_int_equal(0, fake.repeats);
+}
+
+/* A name that changes all the time costs no more transactions than others. */
+static void of_a_keys_records_only_the_newest_is_written(void **state)
+{
+	unsigned int txns, i;
+
+	(void)state;
+	open_one(&c[0], "h:1");
+	run_until(c[0].elected);
+	open_state(&c[0]);
+	txns = fake.txns;
+	for (i = 1; i <= 1000; i++) {
+		bury("k1", i);
+		bury("k2", i);
+		forget(i % 2 ? "k1" : "k2");
+	}
+	settle(3000);
+	assert_int_equal(txns + 1, fake.txns);
+	assert_int_equal(1, fake_count(&fake, KEY_TOMBS));
+	etcd_state_close(st);
+	open_state(&c[0]);
+	assert_int_equal(0, etcd_state_replay(st, on_record, NULL));
+	assert_string_equal("k1:1000 ", replayed);
+	etcd_state_close(st);
+}
+
+/* The bounds of a transaction: of operations, and of records. */
+static void records_of_many_keys_are_several_transactions(void **state)
+{
+	unsigned int txns, i, k;
+	char path[16];
+
+	(void)state;
+	open_one(&c[0], "h:1");
+	run_until(c[0].elected);
+	open_state(&c[0]);
+	txns = fake.txns;
+	for (i = 0; i < 2; i++)
+		for (k = 0; k < ETCD_STATE_BATCH + 50; k++) {
+			snprintf(path, sizeof(path), "k%u", k);
+			bury(path, 1 + i);
+		}
+	settle(2 * ETCD_STATE_BATCH + 100);
+	assert_int_equal(txns + 3, fake.txns);
+	for (i = 0; i <= ETCD_STATE_MERGED; i++)
+		bury("k", 1 + i);
+	settle(2 * ETCD_STATE_BATCH + 101 + ETCD_STATE_MERGED);
+	assert_int_equal(txns + 5, fake.txns);
 	etcd_state_close(st);
 }
 
@@ -526,6 +583,8 @@ int main(void)
 		T(an_epoch_beyond_the_last_one_is_not_raised),
 		T(an_unreachable_etcd_is_reported_in_time),
 		T(the_next_leader_finds_what_was_written),
+		T(of_a_keys_records_only_the_newest_is_written),
+		T(records_of_many_keys_are_several_transactions),
 		T(one_that_is_leader_no_more_writes_nothing),
 		T(what_fails_is_repeated_and_nothing_is_lost),
 		T(too_much_is_written_at_once),
