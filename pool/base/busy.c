@@ -49,6 +49,12 @@ uint64_t pool_busy_skip(uint64_t skip_us)
 						  POOL_BUSY_CALM_US;
 }
 
+bool pool_busy_delayed(uint64_t gap_us, uint64_t missed_us)
+{
+	return gap_us <= POOL_BUSY_LEAST_US ||
+	       gap_us + POOL_BUSY_LEAST_US / 2 <= missed_us;
+}
+
 static void on_look(uv_idle_t *h)
 {
 	struct pool_busy *b = pool_container_of(h, struct pool_busy, looking);
@@ -110,7 +116,10 @@ static void learn(struct pool_busy *b, uint64_t now, uint64_t gap_us,
 		  bool found)
 {
 	bool tried = b->trial;
-	bool soon = tried && gap_us <= POOL_BUSY_LEAST_US;
+	bool soon = tried && pool_busy_delayed(gap_us, b->missed_us);
+
+	if (b->looked && !found)
+		b->missed_us = gap_us;
 
 	b->trial = b->looked && !found && gap_us <= b->max_us;
 	b->window_us = pool_busy_window(b->window_us, b->max_us, gap_us,

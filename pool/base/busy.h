@@ -15,8 +15,8 @@
  * The thread that will send the next request may itself be waiting for this
  * CPU, even if other CPUs are idle. Polling then finds nothing and delays the
  * request. To detect this, the loop skips polling once after a window without
- * an event. If the next event then comes within POOL_BUSY_LEAST_US, polling is
- * skipped for POOL_BUSY_SKIP_US. Each time that this happens again, the
+ * an event. If the next event then comes sooner than that one, or within
+ * POOL_BUSY_LEAST_US, polling is skipped for POOL_BUSY_SKIP_US. Each time that this happens again, the
  * duration doubles, up to POOL_BUSY_CALM_US. When polling finds an event, the
  * duration is reset.
  *
@@ -45,6 +45,7 @@ struct pool_busy {
 	uv_idle_t looking; /* active: polling; the loop does not sleep */
 	unsigned int max_us, window_us;
 	uint64_t touched_us; /* last event */
+	uint64_t missed_us; /* gap before the last event that polling missed */
 	uint64_t until_us;   /* end of the current window */
 	long preemptions; /* of the thread, when last read */
 	uint64_t preempted_us;
@@ -77,6 +78,10 @@ void pool_busy_look_for(uv_loop_t *loop, void (*look)(void *arg), void *arg);
 /* The new window, given that the last two events were gap_us apart. */
 unsigned int pool_busy_window(unsigned int window_us, unsigned int max_us,
 			      uint64_t gap_us, bool preempted);
+/* An event came gap_us after the last one, without polling, and the one before
+ * missed_us after its last, which polling had missed: had polling delayed it?
+ */
+bool pool_busy_delayed(uint64_t gap_us, uint64_t missed_us);
 /* How long to skip polling, given the last duration; at most
  * POOL_BUSY_CALM_US. */
 uint64_t pool_busy_skip(uint64_t skip_us);

@@ -32,6 +32,17 @@ static void it_looks_least_where_the_cpu_is_wanted(void **state)
 	assert_int_equal(pool_busy_window(0, 0, 10, false), 0);
 }
 
+/* A request by TLS, for example, takes longer than the shortest window. */
+static void polling_is_in_the_way_of_what_comes_sooner_without(void **state)
+{
+	(void)state;
+	assert_true(pool_busy_delayed(LEAST, LEAST + 1));
+	assert_false(pool_busy_delayed(LEAST + 1, LEAST + 2));
+	assert_true(pool_busy_delayed(30, 55));
+	assert_false(pool_busy_delayed(50, 55));
+	assert_false(pool_busy_delayed(150, 120));
+}
+
 static void after_vain_polls_it_polls_less_and_less(void **state)
 {
 	uint64_t us = 0;
@@ -175,6 +186,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_looks_longer_when_more_comes_soon_after),
 		cmocka_unit_test(it_looks_least_where_the_cpu_is_wanted),
+		cmocka_unit_test(
+			polling_is_in_the_way_of_what_comes_sooner_without),
 		cmocka_unit_test(
 			after_vain_polls_it_polls_less_and_less),
 		cmocka_unit_test(it_looks_for_a_while_and_sleeps_again),
