@@ -71,8 +71,9 @@ struct node_dirent {
 	uint32_t pass;
 	bool counted;	/* in pool_node.quota, in the account of `payer` */
 	uint8_t reach;	  /* enum pool_reach of its path for node->self */
-	uint8_t removing; /* RMDIRs in flight: it counts as removed */
-	uint8_t making;	  /* MKDIRs in flight: it counts as existing */
+	/* Changes in flight, up to NODE_OPS_MAX. */
+	uint32_t removing; /* RMDIRs: it counts as removed */
+	uint32_t making;   /* MKDIRs: it counts as existing */
 	uint32_t payer;
 	/* -errno: a file in it was lost after its close, or the master refused
 	 * a change (quota). The next fsync reports that and clears it */

@@ -466,7 +466,7 @@ static int get_dir(struct node_dirent *d, const Kvpool__HandoverName *m)
 		node_dir(&d->d.e.parent->e)->ngone++;
 	d->mtime_ns = m->mtime_ns;
 	d->ctime_ns = m->ctime_ns;
-	d->removing = (uint8_t)m->removing;
+	d->removing = m->removing;
 	get_learn(m->learn, &d->learn);
 	return 0;
 }

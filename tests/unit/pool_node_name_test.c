@@ -450,6 +450,28 @@ static void a_directory_removed_where_a_file_won_does_not_come_back(
 	run_until(f, find(f, 0, "r"));
 }
 
+/* The feed may report earlier removals while many changes are in flight. */
+static void a_directory_made_and_removed_often_is_as_it_was_last(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d;
+	unsigned int i;
+
+	start_pool(f, 1);
+	for (i = 0; i < 256; i++) {
+		if (i)
+			assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+		assert_int_equal(0, mkdir_top(f, 0, "d", &d));
+	}
+	feed_deleted(f, 0, "d", true);
+	assert_non_null(there(f, 0, "d"));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	assert_int_equal(256, d->making);
+	assert_int_equal(256, d->removing);
+	run_until(f, all_answered(f, 0));
+	run_until(f, !known(f, 0, "d"));
+}
+
 /* A file unlinked here is hidden until the feed reports its removal. A
  * directory of that name reports it, too, without another picture. */
 static void a_hidden_file_gives_way_to_a_directory(void **state)
@@ -513,6 +535,7 @@ int main(int argc, char **argv)
 		T(removed_directories_come_back_with_a_file_below),
 		T(a_directory_removed_where_a_file_won_does_not_come_back),
 		T(a_hidden_file_gives_way_to_a_directory),
+		T(a_directory_made_and_removed_often_is_as_it_was_last),
 		T(a_file_on_its_way_stays_where_a_directory_was),
 	};
 
