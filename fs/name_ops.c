@@ -366,10 +366,11 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	}
 	fs_dir_changes(fs, dir);
-	leave_name(fs, e);
 	err = pool_node_unlink(fs->node, node_file(e));
-	if (!err)
+	if (!err) {
+		leave_name(fs, e);
 		pool_node_dir_touch(dir, pool_wall_ns());
+	}
 	pool_node_tidy(fs->node, e);
 	fuse_reply_err(req, -err);
 }

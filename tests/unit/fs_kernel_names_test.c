@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pool/node/node_priv.h"
 #include "tests/unit/fs_kernel.h"
 
 #define ROOT FUSE_ROOT_ID
@@ -43,6 +44,24 @@ static void look_ups_are_counted_until_they_are_forgotten(void **state)
 		if (w->k.inodes[again].nlookup)
 			k_forget(w, again, w->k.inodes[again].nlookup);
 	k_until(w, inodes(w) == before);
+}
+
+/* Because too many changes wait for the master. */
+static void a_refused_unlink_changes_nothing(void **state)
+{
+	struct world *w = *state;
+	struct pool_node *n = w->fs->node;
+	uint64_t id = k_publish(w, "a", "text");
+	struct fuse_attr before, after;
+
+	assert_int_equal(0, k_getattr(w, id, &before));
+	n->nops += NODE_OPS_MAX;
+	assert_int_equal(EAGAIN, k_unlink(w, ROOT, "a"));
+	n->nops -= NODE_OPS_MAX;
+	assert_int_equal(0, k_getattr(w, id, &after));
+	assert_memory_equal(&before, &after, sizeof(before));
+	k_expect_name(w, "a", "text");
+	assert_int_equal(0, k_unlink(w, ROOT, "a"));
 }
 
 static void several_are_forgotten_at_once(void **state)
@@ -765,6 +784,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		both(look_ups_are_counted_until_they_are_forgotten),
+		both(a_refused_unlink_changes_nothing),
 		both(several_are_forgotten_at_once),
 		both(an_open_file_outlives_that_it_is_forgotten),
 		both(names_that_cannot_be_are_refused),
