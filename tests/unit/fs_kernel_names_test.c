@@ -64,6 +64,29 @@ static void a_refused_unlink_changes_nothing(void **state)
 	assert_int_equal(0, k_unlink(w, ROOT, "a"));
 }
 
+static uint64_t changed_ns(struct world *w)
+{
+	struct fuse_attr a;
+
+	assert_int_equal(0, k_getattr(w, ROOT, &a));
+	return a.mtime * 1000000000ull + a.mtimensec;
+}
+
+static void a_new_name_changes_its_directorys_time(void **state)
+{
+	struct world *w = *state;
+	uint64_t before = changed_ns(w), made;
+	struct k_file f;
+
+	assert_int_equal(0, k_create(w, ROOT, "a", O_WRONLY, &f));
+	made = changed_ns(w);
+	assert_true(made > before);
+	k_write(w, &f, "text", 0);
+	k_close(w, &f);
+	assert_int_equal(0, k_unlink(w, ROOT, "a"));
+	assert_true(changed_ns(w) > made);
+}
+
 static void several_are_forgotten_at_once(void **state)
 {
 	struct world *w = *state;
@@ -785,6 +808,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		both(look_ups_are_counted_until_they_are_forgotten),
 		both(a_refused_unlink_changes_nothing),
+		both(a_new_name_changes_its_directorys_time),
 		both(several_are_forgotten_at_once),
 		both(an_open_file_outlives_that_it_is_forgotten),
 		both(names_that_cannot_be_are_refused),
