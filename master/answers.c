@@ -248,11 +248,11 @@ void master_quantum_spend(struct master *m, struct master_member *mb,
 	mb->quantum.seq = m->map.feed.seq;
 }
 
-void master_quantum_records(struct master *m, struct master_member *mb,
-			    uint64_t records)
+void master_quantum_records(struct master_member *mb, uint64_t records,
+			    uint64_t mark)
 {
 	mb->quantum.unsettled += (unsigned int)records;
-	mb->quantum.mark = master_keep_mark(m);
+	mb->quantum.mark = mark;
 }
 
 /* ---- deferred OPS ---- */

@@ -15,7 +15,8 @@
  * etcd accepts one operation per key in a transaction, so only the newest
  * record of each key is written: nobody sees the state between two records of
  * one transaction. Each is guarded by the leader's fence, so that a former
- * leader writes nothing. A failed one is retried until it succeeds or the lease ends.
+ * leader writes nothing. A failed one is retried until it succeeds or the lease
+ * ends.
  *
  * The queue holds at most ETCD_STATE_QUEUE_MAX bytes. If a record cannot be
  * queued, `failed` is called and the leader must resign. Changes whose records

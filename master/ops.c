@@ -1015,8 +1015,8 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	if (master_keep_changes(m) != changes && mb->answers.run)
 		master_keep_member(m, mb);
 	if (master_keep_changes(m) != changes)
-		master_quantum_records(m, mb,
-				       master_keep_changes(m) - changes);
+		master_quantum_records(mb, master_keep_changes(m) - changes,
+				       master_keep_mark(m));
 	s->nresults += memory ? i : i - 1;
 	/* Publications that appended no records have nothing to wait for
 	 * (held.c): they are in inventories, and not in the state. */

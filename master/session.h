@@ -224,8 +224,8 @@ bool master_answers_earlier(const struct master_answers *a, uint64_t run,
  * ready, if the member's quantum is used up or too small, or if it follows a
  * deferred message. A message of more than POOL_OPS_QUANTUM changes, or with
  * etcd MASTER_UNSETTLED_MAX, is run in parts, so that others' changes come in
- * between. True: the caller must not run it (it was deferred and perhaps run, or
- * refused and the session ended). */
+ * between. True: the caller must not run it (it was deferred and perhaps run,
+ * or refused and the session ended). */
 bool master_ops_defer(struct master_session *s, uint64_t req,
 		      const Kvpool__Ops *msg, bool conditional);
 /* The master is ready: run all deferred OPS. */
@@ -235,9 +235,9 @@ void master_ops_quanta(struct master *m);
 /* The member made this many changes, which the feed must carry. */
 void master_quantum_spend(struct master *m, struct master_member *mb,
 		       size_t changes);
-/* They appended this many records. */
-void master_quantum_records(struct master *m, struct master_member *mb,
-			    uint64_t records);
+/* They appended this many records, up to that mark. */
+void master_quantum_records(struct master_member *mb, uint64_t records,
+			    uint64_t mark);
 void master_deferred_free(struct master_session *s);
 /* A conditional change of path, whose issuer knew of generations up to `from`,
  * was issued `gen`. False: not stored for lack of memory, or it overwrote the

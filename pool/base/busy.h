@@ -16,9 +16,9 @@
  * CPU, even if other CPUs are idle. Polling then finds nothing and delays the
  * request. To detect this, the loop skips polling once after a window without
  * an event. If the next event then comes sooner than that one, or within
- * POOL_BUSY_LEAST_US, polling is skipped for POOL_BUSY_SKIP_US. Each time that this happens again, the
- * duration doubles, up to POOL_BUSY_CALM_US. When polling finds an event, the
- * duration is reset.
+ * POOL_BUSY_LEAST_US, polling is skipped for POOL_BUSY_SKIP_US. Each time that
+ * this happens again, the duration doubles, up to POOL_BUSY_CALM_US. When
+ * polling finds an event, the duration is reset.
  *
  *   pool_busy_open -> pool_busy_touch (from callbacks, at each event) ->
  *   pool_busy_close

@@ -235,11 +235,13 @@ static const char *fake_changed_key(json_t *op)
 
 static void fake_count_repeats(struct fake_etcd *f, json_t *ops)
 {
-	for (size_t i = 0; i < json_array_size(ops); i++)
-		for (size_t k = 0; k < i; k++) {
-			const char *a = fake_changed_key(json_array_get(ops, i));
-			const char *b = fake_changed_key(json_array_get(ops, k));
+	const char *a, *b;
+	size_t i, k;
 
+	for (i = 0; i < json_array_size(ops); i++)
+		for (k = 0; k < i; k++) {
+			a = fake_changed_key(json_array_get(ops, i));
+			b = fake_changed_key(json_array_get(ops, k));
 			f->repeats += a && b && !strcmp(a, b);
 		}
 }
