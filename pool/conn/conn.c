@@ -233,7 +233,7 @@ int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream)
 	return fd;
 }
 
-/* ---- timeouts: one timer, re-armed when it fires ---- */
+/* ---- timeouts: one timer ---- */
 
 static bool input_waiting(const struct pool_conn *c)
 {
@@ -247,9 +247,18 @@ static void idle_arm(struct pool_conn *c)
 	uint64_t now = uv_now(c->loop);
 	uint64_t due = c->last_rx_ms + c->idle_ms;
 
+	c->idle_armed_ms = c->last_rx_ms;
 	if (c->idle_ms)
 		uv_timer_start(&c->timer, on_timer, due > now ? due - now : 1,
 			       0);
+}
+
+void conn_received(struct pool_conn *c)
+{
+	c->last_rx_ms = uv_now(c->loop);
+	if (c->idle_ms && c->state == CONN_OPEN &&
+	    c->last_rx_ms - c->idle_armed_ms >= c->idle_ms / 4)
+		idle_arm(c);
 }
 
 static void on_timer(uv_timer_t *t)

@@ -116,6 +116,7 @@ struct pool_conn {
 	char *name;   /* owns */
 	uint16_t version; /* see pool_conn_version */
 	uint64_t last_rx_ms;
+	uint64_t idle_armed_ms; /* last_rx_ms when the timer was started */
 	unsigned int idle_ms;
 	size_t queue_max, queued;
 	struct pool_list queue; /* struct conn_out */
@@ -150,6 +151,9 @@ void conn_break(struct pool_conn *c, int err);
 void conn_broken_end(struct pool_conn *c);
 /* Make libuv watch for the events that state and queue require. */
 void conn_watch(struct pool_conn *c);
+/* Bytes have arrived. Pushes the idle timer on now and then, so that it wakes
+ * the loop only for a connection that is silent. */
+void conn_received(struct pool_conn *c);
 bool conn_callbacks_on(const struct pool_conn *c);
 
 /* Check c->trust, if set; on failure end the connection and return false.

@@ -509,7 +509,7 @@ static ssize_t receive_step(struct pool_conn *c, size_t budget, bool *ret_dry)
 		   !(c->stream && pool_tls_is_broken(c->stream));
 	if (conn_faults_in_lost(c))
 		return r;
-	c->last_rx_ms = uv_now(c->loop);
+	conn_received(c);
 	if (c->share)
 		pool_share_spend(c->share,
 				 (size_t)r / POOL_CONN_SHARE_RECEIVED + 1);

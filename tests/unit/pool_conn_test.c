@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "pool/conn/conn.h"
+#include "pool/conn/conn_priv.h"
 #include "pool/conn/kvpool.pb-c.h"
 
 #define TIME_LIMIT_S 60
@@ -1030,6 +1030,31 @@ static void silence_ends_the_connection_when_asked_for(void **state)
 	close(sv[1]);
 }
 
+/* The timer wakes the loop only for a connection that is silent. */
+static void input_pushes_the_idle_timer_on(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a,
+				    .idle_timeout_ms = 10000 };
+	uint8_t b[POOL_WIRE_HEADER];
+	struct pool_frame f = { .version = 1, .type = POOL_MSG_SYNC };
+	uint64_t due;
+	int sv[2];
+
+	(void)state;
+	socketpair(AF_UNIX, SOCK_STREAM, 0, sv);
+	assert_int_equal(pool_conn_from_fd(&t.loop, sv[0], &o, &t.a.c), 0);
+	t.a.c->idle_armed_ms -= 4000; /* as if it were so long ago */
+	uv_timer_start(&t.a.c->timer, t.a.c->timer.timer_cb, 6000, 0);
+	due = uv_timer_get_due_in(&t.a.c->timer);
+	pool_frame_encode(&f, b);
+	assert_int_equal(write(sv[1], b, sizeof(b)), sizeof(b));
+	run_until(t.a.frames);
+	assert_true(uv_timer_get_due_in(&t.a.c->timer) > due);
+	pool_conn_close(t.a.c);
+	run_until(t.a.closed);
+	close(sv[1]);
+}
+
 static void input_that_waited_for_us_is_not_silence(void **state)
 {
 	struct pool_conn_opts o = { .ops = &ops, .user = &t.a,
@@ -1251,6 +1276,7 @@ int main(void)
 		T(refused_and_unknown_hosts_end_in_on_close),
 		T(closing_while_the_name_is_being_resolved_is_safe),
 		T(silence_ends_the_connection_when_asked_for),
+		T(input_pushes_the_idle_timer_on),
 		T(input_that_waited_for_us_is_not_silence),
 		T(draining_sends_everything_before_the_end),
 		T(draining_gives_up_after_its_time),
