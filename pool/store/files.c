@@ -102,6 +102,18 @@ static int unlink_file(const struct pool_store *s, uint64_t id)
 	return unlinkat(s->dirfd, name, 0) == 0 || errno == ENOENT ? 0 : -errno;
 }
 
+/* Restarts the timer with its period (uv_timer_again); before start_timers, and
+ * after a close, this does nothing. */
+void store_tick_soon(struct pool_store *s)
+{
+	uv_timer_t *t = &s->tick_timer;
+
+	if (!s->closing &&
+	    (!uv_is_active((uv_handle_t *)t) ||
+	     uv_timer_get_due_in(t) > STORE_READY_TICK_MS))
+		uv_timer_again(t);
+}
+
 static void retry_later(struct pool_store *s, uint64_t id, int err)
 {
 	pool_count(&s->n.removes_failed);
@@ -109,6 +121,7 @@ static void retry_later(struct pool_store *s, uint64_t id, int err)
 			  strerror(-err));
 	if (s->nunremoved < STORE_UNREMOVED_MAX)
 		s->unremoved[s->nunremoved++] = id;
+	store_tick_soon(s);
 }
 
 void store_unlink(struct pool_store *s, uint64_t id)

@@ -328,6 +328,7 @@ static bool any_short(struct pool_store *s, bool top_up)
 
 static void fill_start_all(struct pool_store *s, bool top_up)
 {
+	store_tick_soon(s); /* it tops up, and retries what fails here */
 	while (!s->closing && s->ready.nfills < STORE_READY_FILLS &&
 	       any_short(s, top_up)) {
 		unsigned int n = 0, before = s->ready.nfills;
@@ -451,6 +452,7 @@ uint64_t pool_store_drop_ready(struct pool_store *s)
 			class_drop_one(s, c);
 		c->retry_ms = pool_now_ms() + DROPPED_MS;
 	}
+	store_tick_soon(s);
 	return bytes;
 }
 
@@ -465,4 +467,20 @@ void store_ready_tick(struct pool_store *s)
 			class_free(s, c);
 	}
 	fill_start_all(s, true);
+}
+
+uint64_t store_ready_rest_ms(struct pool_store *s)
+{
+	uint64_t now = pool_now_ms(), rest = UINT64_MAX;
+
+	if (any_short(s, true))
+		return STORE_READY_TICK_MS;
+	for (int i = 0; i < STORE_READY_CLASSES; i++) {
+		const struct store_class *c = &s->ready.classes[i];
+		uint64_t due = c->used_ms + STORE_READY_IDLE_MS;
+
+		if (c->size != 0 && (due > now ? due - now : 0) < rest)
+			rest = due > now ? due - now : 0;
+	}
+	return rest;
 }

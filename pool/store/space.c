@@ -294,10 +294,16 @@ static void count_begin(struct pool_store *s)
 	uv_queue_work(s->loop, &u->work, count_work, count_done);
 }
 
-void store_count_maybe(struct pool_store *s)
+uint64_t store_count_maybe(struct pool_store *s)
 {
-	if (!s->own && !s->owner_counts && pool_now_ms() >= s->usage.next_ms)
-		count_begin(s);
+	uint64_t now = pool_now_ms(), next = s->usage.next_ms;
+
+	if (s->own || s->owner_counts)
+		return UINT64_MAX;
+	if (now < next)
+		return next - now;
+	count_begin(s);
+	return STORE_READY_TICK_MS;
 }
 
 /* Is the last count still valid? */

@@ -185,9 +185,20 @@ static void on_tick(uv_timer_t *t)
 	struct pool_store *s = pool_container_of(t, struct pool_store,
 						 tick_timer);
 
+	uint64_t rest, count;
+
 	unlink_again(s);
 	store_ready_tick(s);
-	store_count_maybe(s);
+	count = store_count_maybe(s);
+	rest = s->nunremoved > 0 ? 0 : store_ready_rest_ms(s);
+	if (rest > count)
+		rest = count;
+	if (rest == UINT64_MAX)
+		uv_timer_stop(t); /* until store_tick_soon */
+	else
+		uv_timer_start(t, on_tick, rest < STORE_READY_TICK_MS ?
+					   STORE_READY_TICK_MS : rest,
+			       STORE_READY_TICK_MS);
 }
 
 static void start_timers(struct pool_store *s)

@@ -210,6 +210,9 @@ uint64_t store_ids(struct pool_store *s, uint64_t n);
  * call it last in an after-work callback. */
 void store_work_begin(struct pool_store *s);
 void store_work_end(struct pool_store *s);
+/* Something may be due at a tick: the next one is at most STORE_READY_TICK_MS
+ * from now. Each tick decides when the next one is. Thread: loop. */
+void store_tick_soon(struct pool_store *s);
 /* Unlink a file; a failure is retried at each tick. Thread: loop. */
 void store_unlink(struct pool_store *s, uint64_t id);
 /* Start the worker for s->unlinks, unless it runs. */
@@ -257,14 +260,18 @@ void store_count(struct pool_store *s);
 uint64_t store_space_free(const struct pool_store *s);
 /* Count a breach if there is one; a no-op unless sampling. */
 void store_sample(struct pool_store *s);
-/* Start a periodic count of a shared directory if one is due. */
-void store_count_maybe(struct pool_store *s);
+/* Start a periodic count of a shared directory if one is due. Returns the ms
+ * until the next may be; UINT64_MAX: there are none. */
+uint64_t store_count_maybe(struct pool_store *s);
 
 /* ---- ready.c ---- */
 
 int store_ready_take(struct pool_store *s, uint64_t size,
 		     struct pool_file *ret_file);
 void store_ready_tick(struct pool_store *s); /* expire, refill */
+/* Until the next tick must expire or refill: ms; UINT64_MAX: there is nothing
+ * to expire. */
+uint64_t store_ready_rest_ms(struct pool_store *s);
 
 /* ---- seal.c ---- */
 

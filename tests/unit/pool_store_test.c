@@ -793,6 +793,32 @@ static void a_size_that_nobody_takes_for_a_minute_is_forgotten(void **state)
 	close(file.fd);
 }
 
+/* Each tick decides when the next one is due. */
+static void the_store_ticks_only_while_something_is_due(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_store *s = open_store(f, 256 * MIB);
+	uv_handle_t *tick = (uv_handle_t *)&s->tick_timer;
+	struct pool_file file;
+
+	run_until(f, !uv_is_active(tick)); /* nothing is kept ready */
+	pool_store_announce(s, 1 * MIB);
+	assert_true(uv_is_active(tick));
+	/* until the size is forgotten */
+	run_until(f, uv_timer_get_due_in(&s->tick_timer) >
+			     STORE_READY_IDLE_MS / 2);
+	assert_int_equal(pool_store_take(s, 1 * MIB, &file), 0);
+	close(file.fd);
+	assert_true(uv_timer_get_due_in(&s->tick_timer) <= STORE_READY_TICK_MS);
+	run_until(f, uv_timer_get_due_in(&s->tick_timer) >
+			     STORE_READY_IDLE_MS / 2);
+	pool_store_drop_ready(s); /* to be filled again, later */
+	assert_true(uv_timer_get_due_in(&s->tick_timer) <= STORE_READY_TICK_MS);
+	run_until(f, s->ready.nfiles > 0 && s->ready.nfills == 0);
+	assert_int_equal(pool_store_take(s, 1 * MIB, &file), 0);
+	close(file.fd);
+}
+
 static void the_seventeenth_size_replaces_the_one_longest_unused(void **state)
 {
 	static const struct pool_clock fake = { fixed_now, slow_wall,
@@ -1816,6 +1842,7 @@ int main(int argc, char **argv)
 		T(ready_files_are_given_up_when_space_is_short),
 		T(fills_under_way_when_files_are_given_up_are_thrown_away),
 		T(a_size_that_nobody_takes_for_a_minute_is_forgotten),
+		T(the_store_ticks_only_while_something_is_due),
 		T(the_seventeenth_size_replaces_the_one_longest_unused),
 		T(a_fill_that_finds_no_space_leaves_nothing),
 		T(sealing_trims_checksums_and_attaches_the_metadata),
