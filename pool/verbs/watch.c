@@ -217,7 +217,8 @@ int verbs_watch(struct verbs *v, uv_loop_t *loop)
 	int err = 0;
 
 	uv_timer_init(loop, &v->check);
-	uv_timer_start(&v->check, on_check, CHECK_MS, CHECK_MS);
+	if (v->ndevs > 0)
+		uv_timer_start(&v->check, on_check, CHECK_MS, CHECK_MS);
 	uv_unref((uv_handle_t *)&v->check);
 	v->check.data = v;
 	v->handles = 1;
