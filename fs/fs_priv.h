@@ -248,7 +248,7 @@ struct fs {
 	struct fs_carried carried[FS_CARRIED_MAX]; /* ring */
 	unsigned int ncarried; /* entries ever added */
 	uv_timer_t keeping; /* with `kept`: runs while `adopting`, then every
-			       FS_KEPT_MS */
+			       FS_KEPT_MS while fs_kept_due */
 	uv_timer_t taking; /* after a take-over, while `adopting` */
 	int backings_from; /* lower ids are those of earlier incarnations;
 			      0: there are none */
@@ -474,6 +474,9 @@ void fs_kept_drop(struct fs *fs, struct fs_inode *i);
 void fs_kept_handling(struct fs *fs, uint64_t unique);
 /* Closes backings of earlier incarnations, if it is time. */
 void fs_kept_backings(struct fs *fs);
+/* Are there changes that are not safe, or backings to close? While there are,
+ * fs->keeping runs. */
+bool fs_kept_due(const struct fs *fs);
 
 /* The record of a nodeid of an earlier incarnation, or NULL. */
 struct fs_kept_rec *fs_kept_find(const struct fs *fs, uint64_t nodeid);

@@ -426,6 +426,17 @@ void fs_kept_changed(struct fs *fs, const struct fs_inode *i)
 		r->changed = h->changes + 1;
 	barrier();
 	h->changes++;
+	/* (fs_kept_due; while the mount is adopted, or before it is begun, this
+	 * does nothing) */
+	if (!uv_is_active((uv_handle_t *)&fs->keeping))
+		uv_timer_again(&fs->keeping);
+}
+
+bool fs_kept_due(const struct fs *fs)
+{
+	const struct fs_kept_head *h = fs->kept->head;
+
+	return h->safe < h->changes || h->close_ms;
 }
 
 uint64_t fs_kept_mark(const struct fs *fs)

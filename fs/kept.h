@@ -26,7 +26,7 @@
  * lost. The next fsync of its directory then fails with EIO, once. For this the
  * changes of a mount are numbered, and all up to `safe` survive. `safe`
  * advances when an fsync ends, and when nothing is in flight (checked every
- * FS_KEPT_MS).
+ * FS_KEPT_MS while there are changes beyond it).
  *
  * Before the next daemon reads a request, it expires all dentries (before Linux
  * 6.16 it cannot: what other nodes changed meanwhile shows up to a minute

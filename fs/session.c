@@ -551,6 +551,8 @@ static void on_keeping(uv_timer_t *t)
 
 	fs_keep_now(fs);
 	fs_kept_backings(fs);
+	if (!fs_kept_due(fs))
+		uv_timer_stop(t); /* until the next change (fs_kept_changed) */
 }
 
 /* From now on the mount survives this process. */
