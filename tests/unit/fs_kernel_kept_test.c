@@ -91,6 +91,24 @@ static void what_is_gone_is_looked_up_anew(void **state)
 	k_expect_name(w, "f", "text");
 }
 
+/* The timer sleeps while there is nothing that may be lost. */
+static void each_change_is_safe_a_while_later(void **state)
+{
+	struct world *w = *state;
+	const uv_handle_t *keeping = (uv_handle_t *)&w->fs->keeping;
+	uint64_t before;
+
+	for (int i = 0; i < 2; i++) {
+		k_until(w, !uv_is_active(keeping));
+		assert_true(head->safe == head->changes);
+		assert_int_equal(0, head->close_ms);
+		before = head->changes;
+		(void)k_publish(w, i ? "g" : "f", "text");
+		assert_true(head->changes > before);
+		k_until(w, head->safe == head->changes);
+	}
+}
+
 static void the_open_after_it_is_a_repeated_one(void **state)
 {
 	struct world *w = *state;
@@ -257,6 +275,7 @@ int main(void)
 	cmocka_unit_test_setup_teardown(test, setup_kept, teardown_kept)
 	const struct CMUnitTest tests[] = {
 		kept(what_is_gone_is_looked_up_anew),
+		kept(each_change_is_safe_a_while_later),
 		kept(the_open_after_it_is_a_repeated_one),
 		kept(open_files_keep_their_attributes),
 		kept(what_was_written_is_not_acknowledged),
