@@ -1,6 +1,7 @@
 #!/bin/bash
 # What one operation on the mount costs the daemon is within the table in
 # fs/README.md: requests of the kernel, system calls, and wake-ups of its threads.
+# So is the number of times that an idle daemon wakes up in a second.
 # Not counted among the calls is what is done for many operations at once, however
 # long they take: polling, looking at the space, messages to the master, wake-ups.
 # modes: passthrough
@@ -65,6 +66,39 @@ counted() {
 		END { printf "%.1f %.1f\n", calls / n, wakes / n }' "$tmp/trace"
 }
 
+# How often the threads of a process have slept.
+wakeups() { # PID
+	cat "/proc/$1"/task/*/status |
+		awk '/^voluntary_ctxt_switches/ { n += $2 } END { print n }'
+}
+
+# The daemon of a mount with a keeper is the keeper's child.
+daemon_of() { # NAME
+	if [ "$1" = master ]; then
+		echo "${pid[master]}"
+	else
+		status_json "$1" .pid
+	fi
+}
+
+IDLE_S=10
+# Nothing is asked of the pool. Each of these takes part in heartbeats.
+idle() { # NAME...
+	local name
+	declare -A process slept
+	for name; do process[$name]=$(daemon_of "$name"); done
+	sleep 5 # the last requests, and what follows them, are over
+	for name; do slept[$name]=-$(wakeups "${process[$name]}"); done
+	sleep $IDLE_S
+	for name; do
+		slept[$name]=$(($(wakeups "${process[$name]}") + slept[$name]))
+		[ "${slept[$name]}" -ge $((IDLE_S / 2)) ] ||
+			fail "$name: only ${slept[$name]} wake-ups were seen"
+		within idle "$(awk -v n="${slept[$name]}" -v s=$IDLE_S \
+			'BEGIN { print n / s }')" "$wakes" "wake-ups of $name"
+	done
+}
+
 # The row of the table: requests, calls, wake-ups.
 budget() { # WHAT
 	awk -F'|' -v what="$1" '
@@ -97,4 +131,11 @@ for what in put get look-up; do
 		tr '\n' ';'
 	echo
 done
+
+echo "== idle"
+read -r _ _ wakes <<<"$(budget idle)"
+start_node b --keeper
+echo x >"${mount[b]}/d/x"
+sync "${mount[b]}/d"
+idle master a b
 pass
