@@ -95,7 +95,7 @@ struct master_answers {
  * tests/it/it_hostile.sh).
  */
 #define MASTER_OPS_QUANTUM_MS 10u
-#define MASTER_UNSETTLED_MAX 32u
+#define MASTER_UNSETTLED_MAX POOL_OPS_STATE
 struct master_quantum {
 	unsigned int made; /* changes in this quantum */
 	uint64_t seq;	   /* of the feed, after the last of them */

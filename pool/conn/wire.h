@@ -44,6 +44,10 @@
 #define POOL_ASKED_LOADED_MAX (1ull << 52)
 #define POOL_OPS_QUANTUM 256 /* changes of a node in one OPS; then the node may
 				have to wait (master/members.h) */
+/* Of these, changes of what the master keeps in its state: all but PUBLISH. A
+ * mount is sent no change, and so delays all fsyncs, while a message of its own
+ * is executed, which with etcd is done in parts of so many. */
+#define POOL_OPS_STATE 32
 /* Senders of batches start a new message beyond this payload size (a path alone
  * may take 4 KiB). */
 #define POOL_BATCH_BYTES (256u << 10)

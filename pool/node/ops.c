@@ -353,7 +353,7 @@ struct batch {
 	Kvpool__Meta meta[POOL_BATCH_MAX];
 	XXH128_canonical_t sum[POOL_BATCH_MAX];
 	struct node_before_pb *before[POOL_BATCH_MAX]; /* owns, or NULL */
-	size_t n, bytes;
+	size_t n, bytes, nstate;
 };
 
 static int fill_publish(struct batch *b, struct node_op *op, Kvpool__Meta *m)
@@ -482,6 +482,7 @@ static int fill(struct pool_node *n, struct batch *b, struct node_op *op)
 	}
 	b->list[b->n] = po;
 	b->n++;
+	b->nstate += op->kind != KVPOOL__OP__KIND__PUBLISH;
 	b->bytes += m->path.len + 64 + (m->n_xattrs ? POOL_XATTRS_MAX : 0);
 	return 0;
 }
@@ -494,7 +495,7 @@ static void batch_reset(struct batch *b)
 		free(b->meta[i].xattrs);
 		free(b->before[i]);
 	}
-	b->n = b->bytes = 0;
+	b->n = b->bytes = b->nstate = 0;
 }
 
 /* Numbers the changes just sent, and records node->seen_gen. */
@@ -511,16 +512,22 @@ static void number(struct pool_node *n, struct pool_list *sent)
 	}
 }
 
+static bool is_batch_full(const struct batch *b)
+{
+	return b->n == POOL_OPS_QUANTUM || b->nstate == POOL_OPS_STATE ||
+	       b->bytes >= POOL_BATCH_BYTES;
+}
+
 static bool send_batch(struct pool_node *n, struct batch *b)
 {
 	struct pool_list *it, *tmp, sent;
 	struct node_op *op;
 	int err;
 
-	b->n = b->bytes = 0;
+	b->n = b->bytes = b->nstate = 0;
 	pool_list_init(&sent);
 	pool_list_each(it, tmp, &n->ops_waiting) {
-		if (b->n == POOL_OPS_QUANTUM || b->bytes >= POOL_BATCH_BYTES)
+		if (is_batch_full(b))
 			break;
 		op = pool_list_entry(it, struct node_op, link);
 		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj) {
@@ -612,7 +619,7 @@ void node_ops_hand_over(struct pool_node *n, struct pool_handover *h)
 		h->err = -ENOMEM;
 		return;
 	}
-	b->n = b->bytes = 0;
+	b->n = b->bytes = b->nstate = 0;
 	for (i = 0; i < 2; i++) {
 		pool_list_each(it, tmp, lists[i]) {
 			if (!hand_over_op(n, b,

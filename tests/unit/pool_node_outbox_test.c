@@ -595,30 +595,54 @@ static void a_rename_over_another_s_file_names_its_caller(void **state)
 						   7)->account.kind);
 }
 
-/* More than fits one message, and sending the first one fails: the order is
- * kept. */
-static void changes_that_could_not_be_sent_keep_their_order(void **state)
+/* Directories that are made while no change can be sent. */
+static void make_unsent(struct fixture *f, int ndirs)
 {
 	static const struct node_attr attr = { .mode = 0755 };
-	struct fixture *f = *state;
 	struct node_dirent *d;
 	char name[16];
 
-	start_pool(f, 1);
 	refuses_ops = node(f, 0);
-	for (int k = 0; k < 2 * POOL_BATCH_MAX; k++) {
+	for (int k = 0; k < ndirs; k++) {
 		snprintf(name, sizeof(name), "d%d", k);
 		assert_int_equal(0, pool_node_mkdir(node(f, 0),
 						    pool_node_root(node(f, 0)),
 						    name, strlen(name), &attr,
 						    &d));
 	}
+}
+
+/* More than fits one message, and sending the first one fails: the order is
+ * kept. */
+static void changes_that_could_not_be_sent_keep_their_order(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 1);
+	make_unsent(f, 2 * POOL_BATCH_MAX);
 	node_ops_send(node(f, 0));
 	assert_true(pool_list_empty(&node(f, 0)->ops_sent));
 	assert_int_equal(2 * POOL_BATCH_MAX, node(f, 0)->nops);
 	assert_true(node_ops_in_order(node(f, 0)));
 	refuses_ops = NULL;
 	run_until(f, node(f, 0)->nops == 0);
+}
+
+/* The feed reaches this node between its messages, and all fsyncs wait for
+ * that. */
+static void a_message_has_few_changes_of_the_state(void **state)
+{
+	struct fixture *f = *state;
+	const struct pool_counter *messages;
+	uint64_t before;
+
+	start_pool(f, 1);
+	messages = &f->master->stats.requests[POOL_MSG_OPS];
+	before = pool_counter_value(messages);
+	make_unsent(f, 3 * POOL_OPS_STATE);
+	refuses_ops = NULL;
+	run_until(f, node(f, 0)->nops == 0);
+	assert_int_equal(before + 3, pool_counter_value(messages));
 }
 
 int main(int argc, char **argv)
@@ -642,6 +666,7 @@ int main(int argc, char **argv)
 		T(a_deletion_names_its_caller),
 		T(a_rename_over_another_s_file_names_its_caller),
 		T(changes_that_could_not_be_sent_keep_their_order),
+		T(a_message_has_few_changes_of_the_state),
 	};
 
 	if (argc > 1) /* run only the tests that match these cmocka patterns */
