@@ -31,6 +31,7 @@ struct deferred {
 	struct pool_list link; /* session.deferred */
 	uint64_t req;
 	bool more; /* the next one is of the same message */
+	bool conditional; /* not before the master is ready */
 	size_t len;
 	uint8_t payload[];
 };
@@ -224,21 +225,31 @@ static bool is_quantum_over(struct master_quantum *q, struct master_feed *feed,
 				      (q->acked_ns - q->began_ns) / full;
 }
 
-/* Has the session's member some of its quantum of changes left? */
+bool master_quantum_has(struct master *m, struct master_member *mb,
+			unsigned int max)
+{
+	if (master_keep_settled(m, mb->quantum.mark))
+		mb->quantum.unsettled = 0;
+	return mb->quantum.unsettled < max && !master_keep_crowded(m);
+}
+
+/* Has the session's member some of its quantum of changes left? Before the
+ * master is ready, only records are bounded. */
 static bool within_quantum(const struct master_session *s)
 {
 	struct master_quantum *q = &s->member->quantum;
 	uint64_t now_ns = pool_now_ns();
 
-	if (master_keep_settled(s->m, q->mark))
-		q->unsettled = 0;
+	if (!master_quantum_has(s->m, s->member, MASTER_UNSETTLED_MAX))
+		return false;
+	if (!s->m->ready)
+		return true;
 	if (is_quantum_over(q, &s->m->map.feed, now_ns)) {
 		q->made = 0;
 		q->began_ns = now_ns;
 		q->acked_ns = 0;
 	}
-	return q->made < POOL_OPS_QUANTUM &&
-	       q->unsettled < MASTER_UNSETTLED_MAX;
+	return q->made < POOL_OPS_QUANTUM;
 }
 
 void master_quantum_spend(struct master *m, struct master_member *mb,
@@ -248,10 +259,12 @@ void master_quantum_spend(struct master *m, struct master_member *mb,
 	mb->quantum.seq = m->map.feed.seq;
 }
 
-void master_quantum_records(struct master_member *mb, uint64_t records,
+void master_quantum_records(struct master_member *mb, uint64_t cost,
 			    uint64_t mark)
 {
-	mb->quantum.unsettled += (unsigned int)records;
+	if (!cost)
+		return;
+	mb->quantum.unsettled += (unsigned int)cost;
 	mb->quantum.mark = mark;
 }
 
@@ -263,26 +276,54 @@ static unsigned int part_of(const struct master *m)
 	return m->etcd_state ? MASTER_UNSETTLED_MAX : POOL_OPS_QUANTUM;
 }
 
-static bool defer_part(struct master_session *s, uint64_t req,
-		       const Kvpool__Ops *part, bool more)
+static struct deferred *new_deferred(struct master_session *s, uint64_t req,
+				     const Kvpool__Ops *part, bool more)
 {
 	size_t len = kvpool__ops__get_packed_size(part);
 	struct deferred *l = malloc(sizeof(*l) + len);
 
 	if (!l)
-		return false;
+		return NULL;
 	l->req = req;
 	l->more = more;
+	l->conditional = false;
 	l->len = len;
 	kvpool__ops__pack(part, l->payload);
-	pool_list_add_tail(&s->deferred, &l->link);
 	s->deferred_bytes += len;
 	s->ndeferred_ops += part->n_ops;
+	return l;
+}
+
+static bool defer_part(struct master_session *s, uint64_t req,
+		       const Kvpool__Ops *part, bool more, bool conditional)
+{
+	struct deferred *l = new_deferred(s, req, part, more);
+
+	if (!l)
+		return false;
+	l->conditional = conditional;
+	pool_list_add_tail(&s->deferred, &l->link);
+	return true;
+}
+
+bool master_ops_put_back(struct master_session *s, uint64_t req,
+			 const Kvpool__Ops *msg, size_t done, bool more)
+{
+	Kvpool__Ops rest = *msg;
+	struct deferred *l;
+
+	rest.ops += done;
+	rest.n_ops -= done;
+	l = new_deferred(s, req, &rest, more);
+	if (!l)
+		return false;
+	pool_list_add(&s->deferred, &l->link);
+	s->ndeferred += !more;
 	return true;
 }
 
 static bool defer_parts(struct master_session *s, uint64_t req,
-			const Kvpool__Ops *msg)
+			const Kvpool__Ops *msg, bool conditional)
 {
 	Kvpool__Ops part = *msg;
 	size_t left = msg->n_ops, max = part_of(s->m);
@@ -293,7 +334,7 @@ static bool defer_parts(struct master_session *s, uint64_t req,
 	do {
 		more = left > max;
 		part.n_ops = more ? max : left;
-		if (!defer_part(s, req, &part, more))
+		if (!defer_part(s, req, &part, more, conditional))
 			return false;
 		left -= part.n_ops;
 		part.ops += part.n_ops;
@@ -326,10 +367,19 @@ static void run_first(struct master_session *s)
 	free(l);
 }
 
+static bool waits_for_inventories(const struct master_session *s)
+{
+	const struct deferred *l = pool_list_first(&s->deferred,
+						   struct deferred, link);
+
+	return !s->m->ready && l->conditional;
+}
+
 /* While changes are paused, messages that have begun are run to their end. */
 static bool may_run(const struct master_session *s)
 {
-	return (!s->m->paused || s->nresults) && within_quantum(s);
+	return (!s->m->paused || s->nresults) && !waits_for_inventories(s) &&
+	       within_quantum(s);
 }
 
 /* Continues when the next quantum begins (master_ops_quanta). */
@@ -337,7 +387,7 @@ static void run_within_quantum(struct master_session *s)
 {
 	while (!s->ended && s->ndeferred && may_run(s))
 		run_first(s);
-	if (s->ndeferred)
+	if (s->ndeferred && !waits_for_inventories(s))
 		master_kick(s->m);
 }
 
@@ -347,9 +397,10 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 	bool whole = msg->n_ops <= part_of(s->m);
 
 	if (!s->ndeferred && !conditional && !s->m->paused &&
-	    (!s->m->ready || (whole && within_quantum(s))))
+	    ((!s->m->ready && !s->m->etcd_state) ||
+	     (whole && within_quantum(s))))
 		return false;
-	if (!defer_parts(s, req, msg)) {
+	if (!defer_parts(s, req, msg, conditional)) {
 		master_count(s->m, MC_OPS_DEFERRED_REFUSED);
 		master_session_fail(s, -ENOBUFS,
 				    "too many OPS wait for inventories, or "
@@ -357,8 +408,7 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 		return true;
 	}
 	master_count(s->m, s->m->ready ? MC_OPS_TURNS : MC_OPS_DEFERRED);
-	if (s->m->ready)
-		run_within_quantum(s);
+	run_within_quantum(s);
 	return true;
 }
 
@@ -370,7 +420,8 @@ void master_ops_run_deferred(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		while (!s->ended && s->ndeferred)
+		/* With etcd within their quanta: their records wait there. */
+		while (!s->ended && s->ndeferred && !m->etcd_state)
 			run_first(s);
 	}
 }
@@ -379,8 +430,6 @@ void master_ops_quanta(struct master *m)
 {
 	struct pool_list *it, *tmp;
 
-	if (!m->ready)
-		return;
 	pool_list_each(it, tmp, &m->sessions) {
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);

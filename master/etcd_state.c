@@ -33,7 +33,7 @@ struct etcd_state {
 	struct pool_list loaded; /* struct item */
 	struct pool_list queue;	 /* struct item, the oldest first */
 	size_t queue_bytes;
-	uint64_t appended, settled;
+	uint64_t appended, settled, cost;
 	unsigned int writing;	 /* items of the transaction in flight */
 	uint64_t retry_ms;	 /* no transaction before */
 	unsigned int kind;	 /* enum kind being loaded */
@@ -274,6 +274,7 @@ static void enqueue(struct etcd_state *s, struct etcd_slice key,
 	pool_list_add_tail(&s->queue, &i->link);
 	s->queue_bytes += key.len + value.len;
 	s->appended++;
+	s->cost += 1 + (key.len + value.len) / ETCD_STATE_UNIT;
 	show_queue(s);
 }
 
@@ -455,6 +456,16 @@ void etcd_state_flush(struct etcd_state *s)
 	body = etcd_txn(json_pack("[o]", fence), batch(s), NULL);
 	s->req.cb = on_written;
 	s->busy = !etcd_start(s->o.etcd, &s->req, ETCD_TXN, body, CALL_MS);
+}
+
+uint64_t etcd_state_cost(const struct etcd_state *s)
+{
+	return s->cost;
+}
+
+bool etcd_state_is_crowded(const struct etcd_state *s)
+{
+	return s->queue_bytes > ETCD_STATE_CROWDED;
 }
 
 uint64_t etcd_state_mark(const struct etcd_state *s)

@@ -38,7 +38,10 @@ struct master_grave;
 					       1.5 MiB */
 #define ETCD_STATE_MERGED 4096u /* records of a transaction, with older ones */
 #define ETCD_STATE_PAGE 1000u
-#define ETCD_STATE_QUEUE_MAX (8u << 20)
+/* Queued bytes beyond which nothing that can wait appends records. */
+#define ETCD_STATE_CROWDED (2u << 20)
+#define ETCD_STATE_QUEUE_MAX (32u << 20)
+#define ETCD_STATE_UNIT 1024u /* bytes of etcd_state_cost */
 
 struct etcd_state;
 
@@ -87,6 +90,10 @@ void etcd_state_forget(struct etcd_state *s, const struct master_grave *g);
 void etcd_state_flush(struct etcd_state *s);
 /* How many records have been queued so far, and how many of these, in order,
  * are in etcd. */
+/* What the records so far have cost: each 1, and 1 for each ETCD_STATE_UNIT
+ * bytes of it. */
+uint64_t etcd_state_cost(const struct etcd_state *s);
+bool etcd_state_is_crowded(const struct etcd_state *s);
 uint64_t etcd_state_mark(const struct etcd_state *s);
 uint64_t etcd_state_settled(const struct etcd_state *s);
 

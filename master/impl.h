@@ -137,6 +137,18 @@ static inline bool master_keep_settled(const struct master *m, uint64_t mark)
 	return !m->etcd_state || etcd_state_settled(m->etcd_state) >= mark;
 }
 
+/* etcd_state_cost; 0: without etcd. */
+static inline uint64_t master_keep_cost(const struct master *m)
+{
+	return m->etcd_state ? etcd_state_cost(m->etcd_state) : 0;
+}
+
+/* Do so many bytes wait for etcd that nothing that can wait may add to them? */
+static inline bool master_keep_crowded(const struct master *m)
+{
+	return m->etcd_state && etcd_state_is_crowded(m->etcd_state);
+}
+
 static inline void master_count(struct master *m, enum master_counter c)
 {
 	pool_count(&m->stats.c[c]);

@@ -10,6 +10,7 @@
  * map.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "master/account.h"
@@ -397,7 +398,7 @@ static void complete(struct master_session *s)
 	master_check_ready(m);
 }
 
-void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
+static void take(struct master_session *s, const Kvpool__Inventory *msg)
 {
 	struct item it = { .s = s, .m = s->m, .wall_ns = pool_wall_ns() };
 	size_t i, n = msg->n_gone + msg->n_entries;
@@ -428,4 +429,115 @@ void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
 	if (msg->last)
 		complete(s);
 	master_kick(s->m);
+}
+
+static void take_charged(struct master_session *s, const Kvpool__Inventory *msg)
+{
+	struct master_member *mb = s->member;
+	uint64_t cost = master_keep_cost(s->m);
+
+	take(s, msg);
+	master_quantum_records(mb, master_keep_cost(s->m) - cost,
+			       master_keep_mark(s->m));
+}
+
+/* ---- what waits for etcd ---- */
+
+/* Each entry of Inventory.gone may be a record in the state. A message of many
+ * is judged in parts, and the rest of the inventory waits in the socket. */
+struct part {
+	struct pool_list link; /* session.inventory */
+	size_t len;
+	uint8_t payload[];
+};
+
+static bool defer_part(struct master_session *s, const Kvpool__Inventory *part)
+{
+	size_t len = kvpool__inventory__get_packed_size(part);
+	struct part *p = malloc(sizeof(*p) + len);
+
+	if (!p)
+		return false;
+	p->len = len;
+	kvpool__inventory__pack(part, p->payload);
+	pool_list_add_tail(&s->inventory, &p->link);
+	s->inventory_bytes += len;
+	return true;
+}
+
+static bool defer(struct master_session *s, const Kvpool__Inventory *msg)
+{
+	Kvpool__Inventory part = KVPOOL__INVENTORY__INIT, last = *msg;
+
+	while (last.n_gone > MASTER_UNSETTLED_MAX) {
+		part.gone = last.gone;
+		part.n_gone = MASTER_UNSETTLED_MAX;
+		if (!defer_part(s, &part))
+			return false;
+		last.gone += part.n_gone;
+		last.n_gone -= part.n_gone;
+	}
+	return defer_part(s, &last);
+}
+
+static void take_first(struct master_session *s)
+{
+	struct part *p = pool_list_first(&s->inventory, struct part, link);
+	Kvpool__Inventory *msg =
+		kvpool__inventory__unpack(NULL, p->len, p->payload);
+
+	pool_list_del(&p->link);
+	s->inventory_bytes -= p->len;
+	free(p);
+	if (!msg)
+		return master_session_fail(
+			s, -ENOMEM, "not enough memory for the inventory");
+	take_charged(s, msg);
+	kvpool__inventory__free_unpacked(msg, NULL);
+}
+
+static void take_quantum(struct master_session *s)
+{
+	while (!s->ended && !pool_list_empty(&s->inventory) &&
+	       master_quantum_has(s->m, s->member, MASTER_UNSETTLED_MAX))
+		take_first(s);
+	if (!s->ended)
+		pool_conn_hold(s->conn, !pool_list_empty(&s->inventory));
+}
+
+void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
+{
+	if (pool_list_empty(&s->inventory) &&
+	    (!s->m->etcd_state ||
+	     (msg->n_gone <= MASTER_UNSETTLED_MAX &&
+	      master_quantum_has(s->m, s->member, MASTER_UNSETTLED_MAX))))
+		return take_charged(s, msg);
+	master_count(s->m, MC_INVENTORY_PARTS);
+	if (!defer(s, msg))
+		return master_session_fail(
+			s, -ENOMEM, "not enough memory for the inventory");
+	take_quantum(s);
+}
+
+void master_inventory_quanta(struct master *m)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->sessions) {
+		struct master_session *s =
+			pool_list_entry(it, struct master_session, link);
+
+		if (!pool_list_empty(&s->inventory))
+			take_quantum(s);
+	}
+}
+
+void master_inventory_free(struct master_session *s)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &s->inventory)
+		free(pool_list_entry(it, struct part, link));
+	pool_list_init(&s->inventory);
+	s->inventory_bytes = 0;
 }

@@ -71,7 +71,7 @@ void master_keep_flush(struct master *m);
 uint64_t master_keep_mark(const struct master *m);
 /* Records appended so far, to etcd or the file. */
 uint64_t master_keep_changes(const struct master *m);
-/* (master_keep_settled is in impl.h.) */
+/* (master_keep_settled, _cost and _crowded are in impl.h.) */
 
 /* ---- compaction.c ---- */
 

@@ -96,7 +96,7 @@ static uint64_t bytes_of(const struct master_session *s)
 	size_t results = s->results ? POOL_BATCH_MAX * sizeof(*s->results) : 0;
 
 	return pool_conn_memory(s->conn) + s->held_bytes + s->deferred_bytes +
-	       s->drops_bytes + issued + results;
+	       s->inventory_bytes + s->drops_bytes + issued + results;
 }
 
 uint64_t master_limits_bytes(const struct master *m)

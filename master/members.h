@@ -101,7 +101,8 @@ struct master_quantum {
 	uint64_t seq;	   /* of the feed, after the last of them */
 	uint64_t began_ns;
 	uint64_t acked_ns; /* all mounts have acked seq; 0: not yet */
-	unsigned int unsettled; /* records since `mark` was last settled */
+	unsigned int unsettled; /* cost of records (keep.h) since `mark` was
+				   last settled */
 	uint64_t mark;	   /* of the state, after the last record */
 };
 

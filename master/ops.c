@@ -978,6 +978,26 @@ static void send_results(struct master_session *s, uint64_t req,
 	s->results = NULL;
 }
 
+/* The message's records are too large for one part: n of its changes have been
+ * made, the others follow. */
+static void put_back(struct master_session *s, uint64_t req,
+		     const Kvpool__Ops *msg, size_t n, bool more,
+		     const Kvpool__OpResult *results)
+{
+	bool ok = true;
+
+	if (!s->results) {
+		s->results = malloc(POOL_BATCH_MAX * sizeof(*s->results));
+		ok = s->results != NULL;
+		if (ok)
+			memcpy(s->results, results, n * sizeof(*results));
+	}
+	if (!ok || !master_ops_put_back(s, req, msg, n, more))
+		return master_session_fail(s, -ENOMEM,
+					   "not enough memory for changes");
+	master_kick(s->m);
+}
+
 void master_ops_run(struct master_session *s, uint64_t req,
 		    const Kvpool__Ops *msg, bool more)
 {
@@ -986,6 +1006,7 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	struct op op = { .s = s, .m = m, .wall_ns = pool_wall_ns() };
 	Kvpool__OpResult *results = results_of(s, more);
 	uint64_t changes = master_keep_changes(m), seq = m->map.feed.seq;
+	uint64_t cost = master_keep_cost(m);
 	bool memory = true, puts = !s->nresults;
 	size_t i;
 
@@ -995,7 +1016,8 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	if (!s->nresults)
 		s->ops_feed_seq = seq;
 	/* run may end the session: a DROP to the sender cannot be sent. */
-	for (i = 0; i < msg->n_ops && memory && !s->ended; i++) {
+	for (i = 0; i < msg->n_ops && memory && !s->ended &&
+		    master_keep_cost(m) - cost < MASTER_UNSETTLED_MAX; i++) {
 		op.result = &results[s->nresults + i];
 		kvpool__op_result__init(op.result);
 		op.result->status = msg->ops[i]->meta ? run(&op, msg->ops[i]) :
@@ -1014,10 +1036,11 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	 * changes: its record follows those of the changes. */
 	if (master_keep_changes(m) != changes && mb->answers.run)
 		master_keep_member(m, mb);
-	if (master_keep_changes(m) != changes)
-		master_quantum_records(mb, master_keep_changes(m) - changes,
-				       master_keep_mark(m));
+	master_quantum_records(mb, master_keep_cost(m) - cost,
+			       master_keep_mark(m));
 	s->nresults += memory ? i : i - 1;
+	if (memory && !s->ended && i < msg->n_ops)
+		return put_back(s, req, msg, i, more, results);
 	/* Publications that appended no records have nothing to wait for
 	 * (held.c): they are in inventories, and not in the state. */
 	if (!more || !memory)

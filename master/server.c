@@ -143,6 +143,8 @@ static bool is_silent(const struct master_member *mb, uint64_t now_ms,
 	if (!mb->session || !mb->session->sent_ms ||
 	    now_ms - mb->received_ms <= limit_ms)
 		return false;
+	if (!pool_list_empty(&mb->session->inventory))
+		return false; /* it is not read */
 	return pool_conn_silent_ms(mb->session->conn) > limit_ms ||
 	       now_ms - mb->received_ms > MASTER_WHOLE_GRACE * limit_ms;
 }
@@ -382,6 +384,7 @@ static void on_pump(uv_timer_t *t)
 	master_repair_run(m, pool_now_ms());
 	master_pump(m);
 	master_ops_quanta(m);
+	master_inventory_quanta(m);
 }
 
 static void on_slices(uv_idle_t *h)

@@ -28,6 +28,7 @@ void master_session_detach(struct master_session *s)
 	master_session_free_drops(s);
 	master_held_free(s);
 	master_deferred_free(s);
+	master_inventory_free(s);
 	s->member = NULL;
 	if (!mb || mb->session != s)
 		return;
@@ -439,6 +440,7 @@ void master_session_accept(void *arg, int fd)
 	pool_list_init(&s->waits);
 	pool_list_init(&s->held);
 	pool_list_init(&s->deferred);
+	pool_list_init(&s->inventory);
 	pool_share_user_init(&s->feed_user, master_feed_turn);
 	opts.user = s;
 	opts.share = &m->recv_share;

@@ -12,7 +12,7 @@
  *   ops.c        results, nresults, ops_feed_seq; issued (through functions of
  *                answers.c)
  *   repair.c     nheld
- *   inventory.c  nrefused, nunjudged
+ *   inventory.c  nrefused, nunjudged, inventory, inventory_bytes
  *
  * Life of a session:
  *
@@ -85,6 +85,10 @@ struct master_session {
 	/* items outside of its namespaces that the map lacked before the master
 	 * was ready */
 	uint64_t nunjudged;
+	/* parts of the inventory that wait for etcd; meanwhile no more is read
+	 * from the session */
+	struct pool_list inventory;
+	size_t inventory_bytes;
 	uint64_t joined_seq; /* feed sequence at WELCOME */
 	bool subscribed;
 	struct master_sub sub;
@@ -235,9 +239,16 @@ void master_ops_quanta(struct master *m);
 /* The member made this many changes, which the feed must carry. */
 void master_quantum_spend(struct master *m, struct master_member *mb,
 		       size_t changes);
-/* They appended this many records, up to that mark. */
-void master_quantum_records(struct master_member *mb, uint64_t records,
+/* The member has caused records of this cost (keep.h), up to that mark. */
+void master_quantum_records(struct master_member *mb, uint64_t cost,
 			    uint64_t mark);
+/* Have the member's records cost less than this since etcd had all of them? */
+bool master_quantum_has(struct master *m, struct master_member *mb,
+			unsigned int max);
+/* Runs the message's changes from the `done`th on later, before all others of
+ * the session. False: no memory. */
+bool master_ops_put_back(struct master_session *s, uint64_t req,
+			 const Kvpool__Ops *msg, size_t done, bool more);
 void master_deferred_free(struct master_session *s);
 /* A conditional change of path, whose issuer knew of generations up to `from`,
  * was issued `gen`. False: not stored for lack of memory, or it overwrote the
@@ -282,6 +293,9 @@ void master_ops_run(struct master_session *s, uint64_t req,
 		    const Kvpool__Ops *msg, bool more);
 void master_on_inventory(struct master_session *s,
 			 const Kvpool__Inventory *msg);
+/* Judge what has waited for etcd, as far as it goes. */
+void master_inventory_quanta(struct master *m);
+void master_inventory_free(struct master_session *s);
 /* The master is ready: ends the sessions whose inventory had objects that could
  * not be judged before (may.h). */
 void master_inventory_again(struct master *m);

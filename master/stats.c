@@ -114,6 +114,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_OPS_TURNS] = { "kvpool_master_ops_turns_total", NULL,
 			   "OPS that waited until all mounts had acked the "
 			   "node's earlier changes." },
+	[MC_INVENTORY_PARTS] = { "kvpool_master_inventory_turns_total", NULL,
+				 "INVENTORY messages that waited for etcd." },
 	[MC_PAUSES] = { "kvpool_master_pauses_total", NULL,
 			"Times that changes were paused, because a SYNC waited "
 			"long for changes that were not in etcd." },

@@ -285,11 +285,25 @@ static void on_timer(uv_timer_t *t)
 
 /* ---- events ---- */
 
+bool conn_waits(const struct pool_conn *c)
+{
+	return conn_faults_in_delayed(c) || (c->held && c->state == CONN_OPEN);
+}
+
+void pool_conn_hold(struct pool_conn *c, bool hold)
+{
+	if (c->held == hold)
+		return;
+	c->held = hold;
+	if (c->state == CONN_OPEN)
+		conn_watch(c);
+}
+
 void conn_watch(struct pool_conn *c)
 {
 	bool connecting = c->state == CONN_CONNECTING && !c->shaking;
 	int events = connecting		    ? UV_WRITABLE :
-		     conn_faults_in_delayed(c) ? 0 :
+		     conn_waits(c)	    ? 0 :
 					      UV_READABLE;
 	int err;
 

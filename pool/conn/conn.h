@@ -169,6 +169,10 @@ int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream);
  * follows the frame already: the connection can only be closed. */
 int pool_conn_end_tls(struct pool_conn *c);
 
+/* Read nothing until hold is false. Frames of the current turn still come: with
+ * opts.share those within POOL_CONN_SHARE_SLICE bytes. The end of the peer is
+ * not noticed meanwhile. */
+void pool_conn_hold(struct pool_conn *c, bool hold);
 /* Stop writing to the memory given for the bulk being received; the rest of the
  * bulk uses on_bulk_room or staging. No-op when no bulk is being received. */
 void pool_conn_bulk_drop(struct pool_conn *c);

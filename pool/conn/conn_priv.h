@@ -129,6 +129,7 @@ struct pool_conn {
 	struct pool_tls_stream *stream; /* owns, or NULL: plain */
 	struct pool_share *shakes; /* borrows, or NULL */
 	bool shaking; /* CONNECTING, and the handshake has begun */
+	bool held;    /* pool_conn_hold */
 	bool more_in; /* the stream may hold input that the socket does not */
 	/* borrows; NULL: checked already, or any peer is accepted */
 	struct pool_trust *trust;
@@ -149,6 +150,8 @@ void conn_fail(struct pool_conn *c, int err);
 void conn_break(struct pool_conn *c, int err);
 /* After conn_break: the socket has no more input; end. */
 void conn_broken_end(struct pool_conn *c);
+/* Is nothing to be read for now? */
+bool conn_waits(const struct pool_conn *c);
 /* Make libuv watch for the events that state and queue require. */
 void conn_watch(struct pool_conn *c);
 /* Bytes have arrived. Pushes the idle timer on now and then, so that it wakes

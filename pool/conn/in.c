@@ -565,7 +565,7 @@ static void receive_slice(struct pool_conn *c)
 	ssize_t r;
 
 	c->more_in = false;
-	while (!dry && done < slice && !conn_faults_in_delayed(c) &&
+	while (!dry && done < slice && !conn_waits(c) &&
 	       (c->state == CONN_OPEN || c->state == CONN_DRAINING)) {
 		r = receive_step(c, slice - done, &dry);
 		if (r == -EAGAIN) {

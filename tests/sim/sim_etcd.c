@@ -220,6 +220,16 @@ void etcd_state_flush(struct etcd_state *s)
 				    sim_random(WRITE_NS + s->etcd->slow_ns));
 }
 
+uint64_t etcd_state_cost(const struct etcd_state *s)
+{
+	return s->mark;
+}
+
+bool etcd_state_is_crowded(const struct etcd_state *s)
+{
+	return s->nqueued > 4096;
+}
+
 uint64_t etcd_state_mark(const struct etcd_state *s)
 {
 	return s->mark;

@@ -47,6 +47,7 @@ struct pool_conn {
 	int fd;	    /* WAITING: its number for pool_conn_from_fd */
 	bool mute;  /* draining: no callback but on_close */
 	bool cut;   /* what it sends is lost */
+	bool held;  /* pool_conn_hold */
 	uint32_t number;
 	struct pool_list all;  /* in host.conns */
 	uint64_t late_ns;      /* nothing arrives here earlier */
@@ -118,7 +119,8 @@ static void wake(struct pool_conn *c)
 	struct item *i;
 
 	if (pool_list_empty(&c->rx) || !pool_list_empty(&c->link) ||
-	    c->arrival.pos || c->state == WAITING || c->state == CLOSING)
+	    c->arrival.pos || c->state == WAITING || c->state == CLOSING ||
+	    c->held)
 		return;
 	i = pool_list_first(&c->rx, struct item, link);
 	sim_at(&c->arrival, i->at_ns);
@@ -374,6 +376,8 @@ static void receive(struct pool_conn *c, size_t slice)
 {
 	size_t left;
 
+	if (c->held)
+		return;
 	while (!pool_list_empty(&c->rx) && c->state != CLOSING) {
 		struct item *i = pool_list_first(&c->rx, struct item, link);
 
@@ -418,7 +422,7 @@ static bool has_come(const struct pool_conn *c)
 /* c has had its turn: queues it again if more has arrived. */
 static void after_turn(struct pool_conn *c)
 {
-	if (c->state == CLOSING)
+	if (c->state == CLOSING || c->held)
 		return;
 	if (has_come(c))
 		pool_list_add_tail(&c->host->readable, &c->link);
@@ -584,6 +588,15 @@ int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream)
 void pool_conn_bulk_drop(struct pool_conn *c)
 {
 	(void)c;
+}
+
+void pool_conn_hold(struct pool_conn *c, bool hold)
+{
+	bool was = c->held;
+
+	c->held = hold;
+	if (was && !hold && c->state == OPEN && pool_list_empty(&c->link))
+		after_turn(c);
 }
 
 void pool_conn_close(struct pool_conn *c)

@@ -477,6 +477,104 @@ static void the_next_part_waits_until_etcd_has_the_last(void **state)
 	assert_int_equal(2 * MASTER_UNSETTLED_MAX, pool_counter_value(made));
 }
 
+/* Each costs as much as three small ones. */
+static void a_part_of_large_records_is_shorter(void **state)
+{
+	static uint8_t value[3000];
+	const struct pool_counter *made;
+	Kvpool__Xattr x = KVPOOL__XATTR__INIT, *xs[1] = { &x };
+	Kvpool__Ops ops = KVPOOL__OPS__INIT;
+	Kvpool__Op op[MASTER_UNSETTLED_MAX], *list[MASTER_UNSETTLED_MAX];
+	Kvpool__Meta meta[MASTER_UNSETTLED_MAX];
+	char path[MASTER_UNSETTLED_MAX][16];
+	unsigned int i;
+
+	(void)state;
+	lead();
+	made = &master_ha_leading(ha)->stats.c[MC_MKDIR];
+	join_and_watch(&node[0]);
+	make_etcd_slow(10 * MASTER_OPS_QUANTUM_MS);
+	x.name = (char *)"user.n";
+	x.value.data = value;
+	x.value.len = sizeof(value);
+	for (i = 0; i < MASTER_UNSETTLED_MAX; i++) {
+		snprintf(path[i], sizeof(path[i]), "d%u", i);
+		fake_meta(&meta[i], path[i], 0);
+		meta[i].xattrs = xs;
+		meta[i].n_xattrs = 1;
+		kvpool__op__init(&op[i]);
+		op[i].kind = KVPOOL__OP__KIND__MKDIR;
+		op[i].meta = &meta[i];
+		list[i] = &op[i];
+	}
+	ops.ops = list;
+	ops.n_ops = MASTER_UNSETTLED_MAX;
+	node[0].ops_done = false;
+	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_OPS, 7,
+					   &ops.base));
+	run_until(&loop, pool_counter_value(made));
+	assert_true(pool_counter_value(made) < MASTER_UNSETTLED_MAX / 2);
+	assert_false(node[0].ops_done);
+	run_until(&loop, node[0].ops_done);
+	assert_int_equal(MASTER_UNSETTLED_MAX, node[0].nresults);
+	for (i = 0; i < MASTER_UNSETTLED_MAX; i++)
+		assert_int_equal(0, node[0].status[i]);
+}
+
+#define NGONE 150u /* of one message */
+
+/* What node 0 has evicted, while there was no master. */
+static void send_gone(unsigned int from, bool last)
+{
+	Kvpool__Inventory inv = KVPOOL__INVENTORY__INIT;
+	Kvpool__Meta meta[NGONE], *list[NGONE];
+	char path[NGONE][250];
+
+	for (unsigned int i = 0; i < NGONE; i++) {
+		snprintf(path[i], sizeof(path[i]), "%0240u", from + i);
+		fake_meta(&meta[i], path[i], 1);
+		list[i] = &meta[i];
+	}
+	inv.gone = list;
+	inv.n_gone = NGONE;
+	inv.last = last;
+	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_INVENTORY, 0,
+					   &inv.base));
+}
+
+/* Otherwise its records would fill the queue, and the leader would resign. */
+static void an_inventory_waits_for_etcd_in_parts(void **state)
+{
+	const struct master_member *mb;
+	const struct pool_counter *got;
+	struct master *m;
+
+	(void)state;
+	lead();
+	m = master_ha_leading(ha);
+	got = &m->stats.requests[POOL_MSG_INVENTORY];
+	dial(&node[0]);
+	assert_true(node[0].welcomed);
+	mb = master_members_find(&m->members, node[0].id);
+	make_etcd_slow(2 * MASTER_OPS_QUANTUM_MS);
+	send_gone(0, false);
+	send_gone(NGONE, false);
+	send_gone(2 * NGONE, true);
+	while (!mb->inventoried) {
+		uint64_t waits = etcd_state_mark(m->etcd_state) -
+				 etcd_state_settled(m->etcd_state);
+
+		uv_run(&loop, UV_RUN_ONCE);
+		assert_true(waits < 2 * MASTER_UNSETTLED_MAX);
+		assert_false(node[0].closed);
+		/* The next message is in the socket. */
+		assert_true(pool_counter_value(got) <=
+			    m->map.ntombs / NGONE + 1);
+	}
+	assert_int_equal(3 * NGONE, m->map.ntombs);
+	assert_int_equal(3, pool_counter_value(got));
+}
+
 /* ---- whatever ends meanwhile ---- */
 
 /* Both nodes watch, node 1 has "k", and later changes are not stored in
@@ -774,6 +872,8 @@ int main(void)
 		T(a_name_that_never_rests_holds_up_no_fsync),
 		T(the_feed_waits_for_the_answer_to_all_parts),
 		T(the_next_part_waits_until_etcd_has_the_last),
+		T(a_part_of_large_records_is_shorter),
+		T(an_inventory_waits_for_etcd_in_parts),
 		T(a_node_waiting_for_welcome_is_not_silent),
 		T(what_waits_outlives_the_session_that_caused_it),
 		T(no_copy_goes_before_its_removal_is_in_etcd),

@@ -253,6 +253,19 @@ static void frames_of_all_sizes_arrive_in_order(void **state)
 	assert_int_equal(t.a.req, 999);
 }
 
+static void one_that_is_held_delivers_nothing(void **state)
+{
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	pool_conn_hold(t.b.c, true);
+	assert_int_equal(send_path(t.a.c, 1, 50), 0);
+	for (int i = 0; i < 10; i++)
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+	assert_int_equal(t.b.frames, 0);
+	pool_conn_hold(t.b.c, false);
+	run_until(t.b.frames == 1);
+}
+
 #define SHARERS 3u
 #define SHARED_FRAMES 100u /* of a little more than 1000 bytes */
 
@@ -1247,6 +1260,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(frames_of_all_sizes_arrive_in_order),
+		T(one_that_is_held_delivers_nothing),
 		T(a_share_that_nobody_uses_lets_the_loop_sleep),
 		T(connections_that_share_a_turn_get_one_in_turn),
 		T(a_stream_cut_into_single_bytes_is_understood),
