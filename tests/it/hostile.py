@@ -40,6 +40,7 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
                           messages in flight: as many as a node has, 4
     dirs MASTER SIZE [N] *  the same with directories, which are in the master's state
     one_dir MASTER SIZE [N] *  makes and removes one directory
+    gone MASTER *         an inventory without an end, of what it has evicted
     gets PEER N *         N connections with GETs in a row, none reads
     liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
                           sum (each also as HOW.lane: of a large one, by its lane),
@@ -670,6 +671,30 @@ def one_dir(at, size, window=4):
                    [frame(OPS, packed(*int(size) // 2 * pair), req=1)])
 
 
+def gone(at):
+    """An inventory without an end, of what it has evicted: each a record in etcd."""
+    s = dial(at)
+    s.sendall(join())
+    _, _, payload = answer(s)
+    epoch = struct.unpack_from("<Q", payload, payload.index(b"\x11") + 1)[0]
+    sent = 0
+    say("on")
+    s.settimeout(STEP_S)
+    while not over.is_set():
+        names = [packed((1, b"gone/%d" % i), (3, ("f", 1))) for i in range(sent, sent + 256)]
+        data = memoryview(frame(INVENTORY, packed(*((3, name) for name in names))) + beat(epoch))
+        sent += 256
+        while data and not over.is_set():
+            try:
+                data = data[s.send(data):]
+            except socket.timeout:
+                pass
+            except OSError as e:
+                say("ended", repr(e))
+                over.wait()
+    say("gone", sent)
+
+
 def endless(at, size, window, made, removed, name):
     """Each change is work for all mounts."""
     size = int(size)
@@ -980,7 +1005,7 @@ def main(args):
         args = args[2:]
     known = (client, burn, knock, oversized, replay, links, seen, tries, posing,
              claim, half, slow, grow, deaf, joins, ops, names, dirs,
-             one_dir, gets, liar, master)
+             one_dir, gone, gets, liar, master)
     what = {f.__name__: f for f in known}.get(args[0]) if args else None
     if not what:
         sys.exit(__doc__)

@@ -592,6 +592,11 @@ etcd_floods() {
 		! grep ^ended "$tmp/attack" || fail "$attack: it was cut off"
 		echo "   $(tr '\n' ';' <"$tmp/attack")"
 	done
+	mark master kvpool_master_inventory_turns_total
+	beside etcd.gone 2 gone "${listen[master]}"
+	rises master kvpool_master_inventory_turns_total
+	! grep ^ended "$tmp/attack" || fail "$attack: it was cut off, or the leader resigned"
+	echo "   $(tr '\n' ';' <"$tmp/attack")"
 }
 
 # ---- all of them ----
