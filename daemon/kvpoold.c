@@ -32,6 +32,7 @@
 #include "daemon/run_dir.h"
 #include "daemon/surge.h"
 #include "daemon/web.h"
+#include "fs/kept.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
 #include "pool/kvpool.h"
@@ -387,6 +388,10 @@ static int start_node(struct node_program *p)
 		.metrics = p->base.metrics,
 	};
 
+	if (p->keeper.dev_fd >= 0 && !p->conf->takeover &&
+	    fs_kept_files(p->keeper.kept_fd, &p->were_open, &opts.nwere_open))
+		pool_warn("files that were open may be lost");
+	opts.were_open = p->were_open;
 	if (p->master)
 		opts.masters.at[0].port = master_port(p->master);
 	snprintf(store, sizeof(store), "%s/store", p->dir);
@@ -634,6 +639,8 @@ static int start(struct node_program *p)
 		rc = start_takeover(p);
 	if (!rc)
 		rc = start_mount(p);
+	free(p->were_open);
+	p->were_open = NULL;
 	if (rc && p->node)
 		pool_node_undo(p->node);
 	if (!rc && p->conf->takeover)

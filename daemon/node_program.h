@@ -38,6 +38,8 @@ struct node_program {
 	struct daemon_takeover *takeover; /* NULL: cannot be handed over */
 	struct daemon_keeper keeper;
 	struct daemon_restart restart; /* by the keeper */
+	uint64_t *were_open; /* pool_node_opts.were_open, until the mount was
+				adopted; owns */
 	struct daemon_taken taken; /* with --takeover, until it serves */
 	char *mount; /* absolute */
 	char dir[PATH_MAX]; /* of this node, in --run-dir */

@@ -10,7 +10,23 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+/*
+ * With a keeper: faults in the pages of an answer. If one were missing and the
+ * daemon were killed while the kernel copies from it, the kernel would answer
+ * the READ with EIO, and not ask the next daemon.
+ */
+static void populate(const struct fs *fs, const char *at, size_t len)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t begin = (uintptr_t)at & ~(page - 1);
+
+	if (fs->kept)
+		(void)madvise((void *)begin, (uintptr_t)at + len - begin,
+			      MADV_POPULATE_READ);
+}
 
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	     struct fuse_file_info *fi)
@@ -37,11 +53,14 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	if (h->fd.map) {
 		size_t at = (size_t)off, len = h->fd.map_len;
 
-		if (off < 0 || at >= len)
+		if (off < 0 || at >= len) {
 			fuse_reply_buf(req, NULL, 0);
-		else
-			fuse_reply_buf(req, h->fd.map + at,
-				       size < len - at ? size : len - at);
+			return;
+		}
+		if (size > len - at)
+			size = len - at;
+		populate(fs, h->fd.map + at, size);
+		fuse_reply_buf(req, h->fd.map + at, size);
 		return;
 	}
 	buf = malloc(size ? size : 1);

@@ -281,7 +281,7 @@ struct fs {
 	struct pool_counter opens_interrupted, opens_stale;
 	struct pool_counter stale_opens, interrupts, write_waits;
 	struct pool_counter listing_waits, texts_refused;
-	struct pool_counter ghosts, resends, left_out;
+	struct pool_counter ghosts, resends, left_out, reopened, not_reopened;
 	struct pool_gauge ninodes, gbackings, nopen;
 	struct pool_hist lookup_time, open_time;
 	unsigned int uv_closing; /* fs_close: libuv handles not closed yet */
@@ -440,6 +440,7 @@ int fs_handover_init(struct fs *fs, struct pool_handover *h,
 /* Reads the rest: inodes and handles. 0 or -errno. */
 int fs_handover_read(struct fs *fs, struct pool_handover *h);
 
+struct fs_handle;
 /* kept.c: see fs/kept.h. Without a keeper nothing is written. */
 /* Maps the memfd and begins an incarnation. 0 or -errno, logged. */
 int fs_kept_open(struct fs *fs, int fd);
@@ -468,10 +469,14 @@ void fs_kept_safe(struct fs *fs, uint64_t mark);
 /* May something in directory i have been lost with an earlier daemon? Clears
  * that: true only once for each loss. */
 bool fs_kept_lost(struct fs *fs, const struct fs_inode *i);
+/* Handle h is open: keeps which file of the store it reads. */
+void fs_kept_handle(struct fs *fs, struct fs_handle *h);
+void fs_kept_handle_end(struct fs *fs, const struct fs_handle *h);
 /* i is freed, or has been closed. */
 void fs_kept_drop(struct fs *fs, struct fs_inode *i);
-/* Handling of the request with this unique begins; 0: it has ended. */
-void fs_kept_handling(struct fs *fs, uint64_t unique);
+/* Handling of the request with this unique begins; 0: it has ended. Returns the
+ * unique of the one being handled so far, or 0. */
+uint64_t fs_kept_handling(struct fs *fs, uint64_t unique);
 /* Closes backings of earlier incarnations, if it is time. */
 void fs_kept_backings(struct fs *fs);
 /* Are there changes that are not safe, or backings to close? While there are,
@@ -486,6 +491,11 @@ void fs_kept_forget(struct fs *fs, struct fs_kept_rec *r);
 /* ghost.c: requests about nodeids of earlier incarnations */
 /* Makes inodes of the directories whose paths exist. */
 void fs_ghosts_revive(struct fs *fs);
+/* Makes handles of those that read a file that is still in the store. Before
+ * the loop runs: nothing can be evicted before. */
+void fs_ghosts_reopen(struct fs *fs);
+/* Handle h, of a nodeid of an earlier incarnation, is open here. */
+void fs_ghost_opened(struct fs *fs, struct fs_handle *h);
 /* For a request as read from the device. True: it was answered here, because
  * its nodeid is not known, or because earlier daemons died while handling it.
  * False: the caller handles it. */
@@ -598,7 +608,10 @@ struct fs_handle {
 	struct node_object *obj; /* ref; NULL: not known, use the inode's
 				    (counted in fs->handles_without_obj) */
 	const struct fs_inode *inode; /* borrows: it is not freed while it is
-					 open; NULL if obj is NULL */
+					 open; NULL if obj is NULL, or if the
+					 nodeid is of an earlier incarnation
+					 (ghost.c) */
+	uint32_t rec; /* 1 + its record in fs->kept; 0: none */
 	bool writer; /* counts in node_object_writers(obj) */
 	struct node_fd fd; /* O_RDONLY; HELD objects are mapped whole */
 };

@@ -37,6 +37,7 @@ static int handle_new(struct fs *fs, const struct fs_inode *i, bool writer,
 	h->writer = writer;
 	h->obj = node_object_ref(o);
 	h->inode = i;
+	fs_kept_handle(fs, h);
 	*ret_handle = h;
 	return 0;
 }
@@ -92,6 +93,7 @@ void fs_handle_free(struct fs *fs, struct fs_handle *h)
 	if (!h)
 		return;
 	fs_fh_remove(fs, &h->o);
+	fs_kept_handle_end(fs, h);
 	if (h->writer && h->obj)
 		pool_node_writer_served(fs->node, h->obj, false);
 	node_fd_close(fs->node, &h->fd);

@@ -328,7 +328,8 @@ static void put_open(struct fs *fs, struct fs_fh *o, struct pool_handover *h)
 			h->by_id = true;
 		m.nodeid = f->obj && f->inode ?
 				   fs_inode_id(f->inode) : 0;
-		if (m.nodeid && f->obj != f->inode->obj)
+		/* (Without an inode: ghost.c) */
+		if (f->obj && (!f->inode || f->obj != f->inode->obj))
 			put_other(fs, f, path, &m, h);
 		break;
 	case FS_FH_DIR:
@@ -576,6 +577,11 @@ static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 			node_object_unuse(i->obj);
 			node_object_use(f->obj, 1);
 		}
+	}
+	if (!m->nodeid && m->other) {
+		f->obj = get_other(fs, m, h);
+		if (f->obj)
+			fs_ghost_opened(fs, f);
 	}
 	if (f->obj)
 		f->inode = i;

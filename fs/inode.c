@@ -724,6 +724,13 @@ void fs_inodes_keep(struct fs *fs)
 			keep_file(fs, i);
 		}
 	}
+	for (n = pool_slots_next(&fs->handles, 0); n < fs->handles.cap;
+	     n = pool_slots_next(&fs->handles, n + 1)) {
+		struct fs_handle *h = pool_slots_get(&fs->handles, n);
+
+		if (h->o.kind == FS_FH_FILE && h->obj)
+			fs_kept_handle(fs, h);
+	}
 }
 
 /* ---- callbacks of the node ---- */

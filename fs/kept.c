@@ -70,6 +70,45 @@ void fs_kept_unmap(struct fs_kept_head *head)
 	(void)munmap(head, BYTES);
 }
 
+static struct fs_kept_rec *records(struct fs_kept_head *h)
+{
+	return (void *)((char *)h + HEAD_BYTES);
+}
+
+static bool is_handle(const struct fs_kept_rec *r)
+{
+	return r->nodeid & FS_KEPT_HANDLE && r->nodeid != FS_KEPT_ORPHAN;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+int fs_kept_files(int fd, uint64_t **ret_ids, size_t *ret_n)
+{
+	struct fs_kept_head *h;
+	int err = fs_kept_map(fd, &h);
+	uint64_t *ids;
+	size_t n = 0;
+
+	if (err)
+		return err;
+	ids = calloc(h->used + 1, sizeof(*ids));
+	for (uint32_t i = 0; ids && i < h->used; i++)
+		if (is_handle(&records(h)[i]))
+			ids[n++] = records(h)[i].file.id;
+	fs_kept_unmap(h);
+	if (!ids)
+		return -ENOMEM;
+	qsort(ids, n, sizeof(*ids), by_id);
+	*ret_ids = ids;
+	*ret_n = n;
+	return 0;
+}
+
 /* ---- opening ---- */
 
 static int by_nodeid(const void *a, const void *b)
@@ -149,7 +188,7 @@ int fs_kept_open(struct fs *fs, int fd)
 	int err = k ? fs_kept_map(fd, &k->head) : -ENOMEM;
 
 	if (!err) {
-		k->recs = (void *)((char *)k->head + HEAD_BYTES);
+		k->recs = records(k->head);
 		err = sort_records(k);
 	}
 	if (err) {
@@ -217,14 +256,12 @@ static struct fs_kept_rec *rec_of(const struct fs *fs, const struct fs_inode *i)
 	return k && k->rec ? &fs->kept->recs[k->rec - 1] : NULL;
 }
 
-/* i's record, or a new one; NULL: there are too many. */
-static struct fs_kept_rec *rec_make(struct fs *fs, struct fs_inode *i)
+/* 1 + the number of a new record; 0: there are too many. */
+static uint32_t rec_new(struct fs *fs)
 {
 	struct fs_kept *k = fs->kept;
 	uint32_t n;
 
-	if (rec_of(fs, i))
-		return rec_of(fs, i);
 	if (k->nspare > 0) {
 		n = k->spare[--k->nspare];
 	} else if (k->head->used < FS_KEPT_MAX) {
@@ -234,10 +271,17 @@ static struct fs_kept_rec *rec_make(struct fs *fs, struct fs_inode *i)
 		k->head->used++;
 	} else {
 		pool_count(&fs->left_out);
-		return NULL;
+		return 0;
 	}
-	fs_inode_kept(i)->rec = n + 1;
-	return &k->recs[n];
+	return n + 1;
+}
+
+/* i's record, or a new one; NULL: there are too many. */
+static struct fs_kept_rec *rec_make(struct fs *fs, struct fs_inode *i)
+{
+	if (!rec_of(fs, i))
+		fs_inode_kept(i)->rec = rec_new(fs);
+	return rec_of(fs, i);
 }
 
 static bool may_be_lost(const struct fs_kept *k, const struct fs_kept_rec *r)
@@ -411,6 +455,38 @@ void fs_kept_writer(struct fs *fs, struct fs_inode *i,
 		 dir ? fs_inode_id(dir) : UINT64_MAX);
 }
 
+void fs_kept_handle(struct fs *fs, struct fs_handle *h)
+{
+	enum node_state state = node_object_state(h->obj);
+	bool published = state == NODE_HELD || h->fd.map_len > 0;
+	uint64_t id = node_named_id(h->obj);
+	struct fs_kept_rec *r;
+
+	if (!fs->kept || h->writer || (!published && state != NODE_PENDING))
+		return;
+	if (!id)
+		id = node_orphan_id(h->obj);
+	if (!id) /* lent by a peer */
+		pool_count(&fs->left_out);
+	h->rec = id ? rec_new(fs) : 0;
+	if (!h->rec)
+		return;
+	r = &fs->kept->recs[h->rec - 1];
+	r->file.id = id;
+	r->file.size = h->fd.map_len ? h->fd.map_len :
+				       node_object_final_size(h->obj);
+	r->file.sum = node_object_sum(h->obj);
+	r->file.published = published;
+	r->file.unique = fs->kept->head->handling;
+	rec_file(r, FS_KEPT_HANDLE | h->o.fh, 0);
+}
+
+void fs_kept_handle_end(struct fs *fs, const struct fs_handle *h)
+{
+	if (h->rec)
+		rec_spare(fs->kept, h->rec - 1);
+}
+
 /* ---- changes ---- */
 
 void fs_kept_changed(struct fs *fs, const struct fs_inode *i)
@@ -467,10 +543,13 @@ bool fs_kept_lost(struct fs *fs, const struct fs_inode *i)
 	return lost;
 }
 
-void fs_kept_handling(struct fs *fs, uint64_t unique)
+uint64_t fs_kept_handling(struct fs *fs, uint64_t unique)
 {
+	uint64_t before = fs->kept ? fs->kept->head->handling : 0;
+
 	if (fs->kept)
 		fs->kept->head->handling = unique & ~FS_RESENT;
+	return before;
 }
 
 /* ---- earlier incarnations ---- */

@@ -6,7 +6,8 @@
  *   head     INIT's request and reply, the mount's id, the incarnation
  *   records  directories that the kernel knows, with their paths, and with the
  *            number of the last change in each; files that are open, with the
- *            attributes that they had at the open
+ *            attributes that they had at the open; daemon-served handles of
+ *            readers, with the store's file that each reads
  *
  * An incarnation is a daemon that had this mount. Nodeids and file handles have
  * its number in their upper 32 bits, so no number is ever used for two files.
@@ -18,8 +19,18 @@
  *   other directory; file            ESTALE to all but the following: the
  *                                    kernel looks the path up again, once
  *     GETATTR of a file that is open the attributes of its record
+ *     READ by a handle with a record the bytes of that file, if it is still
+ *                                    there: it is found by its id in the store,
+ *                                    stays until the RELEASE, and is not
+ *                                    evicted before
  *     FLUSH, FSYNC                   EIO: what was written may be lost
  *     RELEASE, RELEASEDIR, FORGET    done
+ *
+ * A handle has a record if its file was published when it was opened, or was
+ * sealed. Bytes of a published file never change, so its id suffices. A sealed
+ * one that is not acked may be written again: it must have a name and the same
+ * checksum. Files that a peer has lent (fd passing) are not in the store: no
+ * record.
  *
  * A file that is open for writing is lost with the daemon. A change that was
  * answered but not acked, or a file that was closed but not published, may be
@@ -37,7 +48,8 @@
  *
  * Limits: FS_KEPT_MAX records, FS_KEPT_ORPHANS of them for directories that the
  * kernel has forgotten; FS_KEPT_PATH bytes of a path. What exceeds them is not
- * recorded, and counted in kvpool_kept_left_out_total: its nodeid gets ESTALE.
+ * recorded, and counted in kvpool_kept_left_out_total: its nodeid or handle
+ * gets ESTALE.
  *
  * Thread: loop; the keeper reads `begun_ms`, `mount_id` and `incarnation`.
  */
@@ -45,7 +57,9 @@
 #define FS_KEPT_H
 
 #include <linux/fuse.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <xxhash.h>
 
 #define FS_RESENT (1ull << 63) /* of `unique`; Linux: FUSE_UNIQUE_RESEND */
 #define FS_KEPT_MAX 131072u
@@ -85,8 +99,10 @@ struct fs_kept_head {
 };
 
 #define FS_KEPT_ORPHAN UINT64_MAX
+#define FS_KEPT_HANDLE (1ull << 63) /* or'ed with a file handle */
 struct fs_kept_rec {
-	uint64_t nodeid; /* 0: free. FS_KEPT_ORPHAN: the kernel has forgotten
+	uint64_t nodeid; /* 0: free. FS_KEPT_HANDLE: of a handle, not of a
+			    nodeid. FS_KEPT_ORPHAN: the kernel has forgotten
 			    it, but its path has a change that may be lost.
 			    Written last */
 	uint64_t nlookup; /* never less than the kernel's count */
@@ -99,7 +115,15 @@ struct fs_kept_rec {
 	uint64_t changed; /* directory: number of its last change; file that is
 			     written: nodeid of its directory */
 	struct fuse_attr attr; /* of a file */
-	char path[FS_KEPT_PATH];
+	union {
+		char path[FS_KEPT_PATH]; /* of a directory */
+		struct {
+			uint64_t id, size; /* of the store's file */
+			XXH128_hash_t sum;
+			uint64_t published; /* 1: yes */
+			uint64_t unique; /* of the OPEN; 0: not known */
+		} file; /* of a handle */
+	};
 };
 
 struct fs_kept {
@@ -121,5 +145,8 @@ int fs_kept_create(void);
 /* Maps such a memfd: 0, -errno, or -EINVAL if another version made it. */
 int fs_kept_map(int fd, struct fs_kept_head **ret_head);
 void fs_kept_unmap(struct fs_kept_head *head);
+/* The ids of the store's files that handles in such a memfd read, ascending:
+ * the caller owns *ret_ids. 0 or -errno. */
+int fs_kept_files(int fd, uint64_t **ret_ids, size_t *ret_n);
 
 #endif

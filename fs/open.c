@@ -254,6 +254,7 @@ struct open_req {
 	struct node_want want;
 	int flags;
 	uint64_t deadline_ms, start_ns;
+	uint64_t unique; /* of the request; 0: no keeper */
 	uint32_t tid; /* of the caller */
 	bool retry; /* repeated after ESTALE */
 	struct fs_pin pin; /* of the caller's LOOKUP, until this is freed */
@@ -383,9 +384,11 @@ void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i)
 static void open_as_is(struct open_req *r)
 {
 	fuse_req_t req = open_take_req(r);
+	uint64_t before = fs_kept_handling(r->fs, r->unique);
 
 	if (req)
 		reply_open(req, r->fs, r->inode, r->flags, r->fetched);
+	(void)fs_kept_handling(r->fs, before);
 	open_free(r);
 }
 
@@ -954,6 +957,7 @@ void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	fs->ndeferred[FS_DEFERRED_OPEN]++;
 	r->flags = flags;
 	r->resize = resize;
+	r->unique = fs->kept ? fs->kept->head->handling : 0;
 	r->tid = (uint32_t)fuse_req_ctx(req)->pid;
 	r->retry = retry;
 	r->pin = pin;

@@ -228,8 +228,19 @@ static int register_metrics(struct fs *fs)
 	if (!err)
 		err = pool_metrics_counter(m, &fs->left_out,
 			"kvpool_kept_left_out_total", NULL,
-			"Directories and open files that a next daemon would "
-			"not know: too many, or a path that is too long");
+			"Directories, open files and daemon-served handles "
+			"that a next daemon would not know: too many, a path "
+			"that is too long, or a file that a peer has lent");
+	if (!err)
+		err = pool_metrics_counter(m, &fs->reopened,
+			"kvpool_kept_handles_total", "result=\"kept\"",
+			"Daemon-served handles of a killed daemon, by whether "
+			"the bytes that they read were still there");
+	if (!err)
+		err = pool_metrics_counter(m, &fs->not_reopened,
+			"kvpool_kept_handles_total", "result=\"lost\"",
+			"Daemon-served handles of a killed daemon, by whether "
+			"the bytes that they read were still there");
 	if (!err)
 		err = pool_metrics_gauge(m, &fs->ninodes, "kvpool_fuse_inodes",
 					 NULL, "Nodeids that are in use");
@@ -286,9 +297,9 @@ static bool handle_one(struct fs *fs)
 		mount_gone(fs);
 		return false;
 	}
-	fs_kept_handling(fs, request_unique(fs, n));
+	(void)fs_kept_handling(fs, request_unique(fs, n));
 	fuse_session_process_buf(fs->se, &fs->buf);
-	fs_kept_handling(fs, 0);
+	(void)fs_kept_handling(fs, 0);
 	pool_node_caller(fs->node, NODE_NO_CALLER);
 	return true;
 }
@@ -823,6 +834,7 @@ int fs_adopt(const struct fs_opts *opts, struct fs **ret_fs)
 			   strerror(-err));
 		return err;
 	}
+	fs_ghosts_reopen(fs);
 	if (!opts->guarded)
 		guard_now(fs, fs->kept);
 	fs->adopting = true;

@@ -55,7 +55,8 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 }
 
 /* After a crash the store may hold two versions of a name. The older one was
- * found first: forgets it, and has its file removed once the store is open. */
+ * found first: forgets it, and has its file removed once the store is open, or
+ * when the handles that an earlier daemon had on it are closed. */
 static void forget_older(struct pool_node *n, struct node_entry *e)
 {
 	struct node_object *old = e->obj;
@@ -63,7 +64,9 @@ static void forget_older(struct pool_node *n, struct node_entry *e)
 
 	if (!old)
 		return;
-	ids = realloc(n->leftovers, (n->nleftovers + 1) * sizeof(*ids));
+	old->remains = node_was_open(n, old->id);
+	ids = old->remains ? NULL :
+		realloc(n->leftovers, (n->nleftovers + 1) * sizeof(*ids));
 	if (ids) {
 		ids[n->nleftovers++] = old->id;
 		n->leftovers = ids;
@@ -146,7 +149,7 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	node_object_uses(n, o, o->size);
 	if (m->mtime_ns > pool_node_dir_mtime(node_dir(&e->e.parent->e)))
 		pool_node_dir_touch(node_dir(&e->e.parent->e), m->mtime_ns);
-	return err;
+	return node_was_open(n, id) ? node_was_open_found(n, o) : 0;
 }
 
 int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,

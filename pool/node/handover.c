@@ -599,6 +599,8 @@ struct orphan {
 	struct pool_hash_node node;
 	struct node_object *o; /* borrows: open handles hold refs */
 	bool whole;	       /* all writable handles are counted */
+	bool found;	       /* of opts.were_open: holds a ref, and is a
+				  user, until pool_node_reopened */
 };
 
 static struct orphan *orphan_find(struct pool_node *n, uint64_t id)
@@ -672,4 +674,83 @@ struct node_object *node_orphan_take_over(struct pool_node *n,
 	else if (fd >= 0)
 		close(fd);
 	return o;
+}
+
+/* ---- files that the mount of a killed daemon had open ---- */
+
+bool node_was_open(void *arg, uint64_t id)
+{
+	const struct pool_node_opts *o = &((struct pool_node *)arg)->opts;
+
+	return o->nwere_open > 0 && bsearch(&id, o->were_open, o->nwere_open,
+					    sizeof(id), by_id);
+}
+
+static void stay(struct pool_node *n, struct node_object *o)
+{
+	orphan_find(n, o->id)->found = true;
+	node_object_use(node_object_ref(o), 1);
+}
+
+int node_was_open_found(struct pool_node *n, struct node_object *o)
+{
+	int err = orphan_add(n, o, true);
+
+	if (!err)
+		stay(n, o);
+	return err;
+}
+
+struct node_object *pool_node_reopen(struct pool_node *n,
+				     const struct node_was_open *was)
+{
+	const struct orphan *x = orphan_find(n, was->id);
+	uint64_t size, blocks, mtime_ns;
+	struct node_object *o;
+
+	if (x)
+		return x->o->size == was->size &&
+				       (was->published ||
+					XXH128_isEqual(x->o->sum, was->sum)) ?
+			       node_object_ref(x->o) : NULL;
+	if (!was->published || !node_was_open(n, was->id) ||
+	    pool_store_stat(n->store, was->id, &size, &blocks, &mtime_ns) ||
+	    size != was->size)
+		return NULL;
+	o = node_orphan_take_over(n, NULL, was->id, -1, true);
+	if (o) {
+		o->size = was->size;
+		o->sum = was->sum;
+		stay(n, o);
+	}
+	return o;
+}
+
+static void found_end(struct pool_hash_node *h, void *arg)
+{
+	const struct orphan *x = pool_container_of(h, struct orphan, node);
+
+	if (!x->found)
+		return;
+	/* An older version may have its metadata yet: a next start, when the
+	 * newer one may be gone, must not give it its name again. */
+	if (x->o->state == NODE_DROPPED)
+		(void)node_object_remains(arg, x->o);
+	node_object_unuse(x->o);
+	node_object_unref(arg, x->o);
+}
+
+void pool_node_reopened(struct pool_node *n)
+{
+	for (size_t i = 0; i < n->opts.nwere_open; i++)
+		if (!orphan_find(n, n->opts.were_open[i]))
+			pool_store_remove(n->store, n->opts.were_open[i]);
+	pool_hash_each(&n->orphans, found_end, n);
+	node_orphans_known(n);
+	pool_hash_init(&n->orphans);
+	free(n->kept);
+	n->kept = NULL;
+	n->nkept = 0;
+	n->opts.were_open = NULL;
+	n->opts.nwere_open = 0;
 }

@@ -113,6 +113,7 @@ static int open_store(struct pool_node *n)
 		.owner_counts = n->opts.puts_whole,
 		.clients = !client && n->opts.fd_passing,
 		.metrics = n->metrics,
+		.keep = node_was_open,
 	};
 	int err;
 

@@ -198,6 +198,10 @@ struct pool_node_opts {
 	/* Take-over: the state of the running process, which stays the node
 	 * until pool_node_begin. Borrows until then. NULL: scan store_dir. */
 	struct pool_handover *handover;
+	/* Ids of store files, ascending, that the mount of a killed daemon had
+	 * open: they stay until pool_node_reopened. Borrows until then. */
+	const uint64_t *were_open;
+	size_t nwere_open;
 	bool check; /* assert the invariants at each tick, for tests */
 	struct pool_metrics *metrics;
 	struct pool_shortlock *names; /* borrows; NULL: no other thread reads */
@@ -254,6 +258,23 @@ struct node_object *
 node_orphan_take_over(struct pool_node *n,
 		      const Kvpool__HandoverWriter *w, uint64_t id, int fd,
 		      bool whole);
+/*
+ * A file that the mount of a killed daemon had open, by its id in the store. A
+ * published file's bytes never change. Another one's may have: it must have
+ * this checksum.
+ */
+struct node_was_open {
+	uint64_t id, size;
+	XXH128_hash_t sum;
+	bool published;
+};
+/* The object of one of opts.were_open, whether it has a name or not: a ref for
+ * the caller. NULL: these bytes are not here any more, or ENOMEM. */
+struct node_object *pool_node_reopen(struct pool_node *n,
+				     const struct node_was_open *was);
+/* After the last pool_node_reopen: those files of opts.were_open that have
+ * neither a name nor a user are removed. */
+void pool_node_reopened(struct pool_node *n);
 /* The mount's callbacks, called with arg; both are borrowed until
  * pool_node_close has ended. data_mode (copied, at most 23 characters): how the
  * mount serves data, shown to operators: "passthrough" or "daemon-served".
@@ -661,6 +682,8 @@ bool node_object_borrowed(const struct node_object *o);
 struct node_entry *node_object_name(const struct node_object *o);
 /* In bytes; meaningless while it is WRITING (pool_node_object_size). */
 uint64_t node_object_final_size(const struct node_object *o);
+/* Of its bytes, once it is PENDING or HELD. */
+XXH128_hash_t node_object_sum(const struct node_object *o);
 /* The mount's inode that shows it, as pool_node_inode. */
 void *node_object_inode(const struct node_object *o);
 void node_object_set_inode(struct node_object *o, void *inode);

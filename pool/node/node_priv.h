@@ -154,7 +154,8 @@ struct pool_node {
 	uint64_t *kept; /* taken over: ids of store files, which must survive
 			   the sweep in pool_node_begin; owns */
 	size_t nkept;
-	struct pool_hash orphans; /* taken over: files without a name, by id */
+	struct pool_hash orphans; /* taken over: files without a name, by id;
+				     adopted: those of opts.were_open */
 	int listen_fd, unix_fd; /* taken over, > 0: for pool_peers_open */
 
 	/* own.c, write.c, seal.c */
@@ -376,6 +377,11 @@ int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
 int node_take_over(struct pool_node *n, struct pool_handover *h);
 /* There will be no further call of node_orphan_take_over: forgets `orphans`. */
 void node_orphans_known(struct pool_node *n);
+/* Is it one of opts.were_open? (pool_store_opts.keep; arg: the node) */
+bool node_was_open(void *arg, uint64_t id);
+/* The file of o, one of these, was found: it stays until pool_node_reopened. 0
+ * or -ENOMEM. */
+int node_was_open_found(struct pool_node *n, struct node_object *o);
 
 /* ---- check.c ---- */
 

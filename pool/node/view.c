@@ -113,6 +113,11 @@ uint64_t node_object_final_size(const struct node_object *o)
 	return o->size;
 }
 
+XXH128_hash_t node_object_sum(const struct node_object *o)
+{
+	return o->sum;
+}
+
 void *node_object_inode(const struct node_object *o)
 {
 	return o->fs;

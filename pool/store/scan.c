@@ -3,12 +3,15 @@
  * whose name is no id (16 hex digits) are not touched, so that a directory
  * given by mistake loses nothing.
  *
- *   no metadata                    never sealed, or a cached copy: removed
+ *   no metadata                    never sealed, a cached copy, or unlinked
+ *                                  while it was open: removed
  *   no metadata, but the mode of   the metadata was lost: quarantined
  *   a sealed file
  *   metadata damaged               quarantined
  *   size differs from the one in   truncated, such as by a crash of a disk
  *   the metadata                   filesystem: quarantined
+ *
+ * pool_store_opts.keep prevents a removal.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -131,7 +134,7 @@ static int examine(const struct pool_store *s, const char *path,
 
 static int scan_one(struct pool_store *s, uint64_t id,
 		    struct store_blob_buf *b, pool_store_found_cb found,
-		    void *arg)
+		    bool (*keep)(void *arg, uint64_t id), void *arg)
 {
 	char path[PATH_MAX];
 	const char *why;
@@ -139,6 +142,8 @@ static int scan_one(struct pool_store *s, uint64_t id,
 
 	store_path(s, id, path);
 	rc = examine(s, path, b, &why);
+	if (rc == -ESTALE && keep != NULL && keep(arg, id))
+		return 0;
 	if (rc == -ESTALE) {
 		pool_count(&s->n.gone_unsealed);
 		store_unlink(s, id);
@@ -151,6 +156,8 @@ static int scan_one(struct pool_store *s, uint64_t id,
 	if (rc == 0) {
 		pool_count(&s->n.found);
 	} else if (rc == -ESTALE) {
+		if (keep != NULL && keep(arg, id))
+			return 0;
 		pool_count(&s->n.gone_refused);
 		store_unlink(s, id);
 	} else if (rc == -EBADMSG) {
@@ -183,7 +190,8 @@ void pool_store_sweep(struct pool_store *s, const uint64_t *ids, size_t n)
 	free(l.ids);
 }
 
-int store_scan(struct pool_store *s, pool_store_found_cb found, void *arg)
+int store_scan(struct pool_store *s, pool_store_found_cb found,
+	       bool (*keep)(void *arg, uint64_t id), void *arg)
 {
 	struct store_blob_buf *b = malloc(sizeof(*b));
 	struct id_list l = { NULL, 0, 0 };
@@ -194,7 +202,7 @@ int store_scan(struct pool_store *s, pool_store_found_cb found, void *arg)
 		if (l.ids[l.n - 1] >= s->id_end)
 			s->id_end = l.ids[l.n - 1] + 1;
 		for (size_t i = 0; rc == 0 && i < l.n; i++)
-			rc = scan_one(s, l.ids[i], b, found, arg);
+			rc = scan_one(s, l.ids[i], b, found, keep, arg);
 	}
 	if (rc < 0)
 		pool_error("store: scanning %s: %s", s->path, strerror(-rc));

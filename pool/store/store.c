@@ -287,7 +287,7 @@ int pool_store_open(const struct pool_store_opts *opts,
 	if (rc == 0 && opts->clients)
 		store_make_clients(s);
 	if (rc == 0 && opts->lock_fd <= 0)
-		rc = store_scan(s, found, arg);
+		rc = store_scan(s, found, opts->keep, arg);
 	if (rc == 0)
 		rc = ids_init(s);
 	if (rc == 0 && opts->metrics != NULL)

@@ -58,6 +58,10 @@ struct pool_store_opts {
 	 * it from here on, also after an error. Open then neither scans the
 	 * directory nor removes files; pool_store_sweep does. */
 	int lock_fd;
+	/* Must this file stay, although pool_store_open would remove it: it has
+	 * no metadata, or was refused? Called with the arg of `found`; NULL:
+	 * no. */
+	bool (*keep)(void *arg, uint64_t id);
 };
 
 /* Called by pool_store_open for each sealed file, lowest id first. blob: the

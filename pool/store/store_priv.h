@@ -236,7 +236,8 @@ int store_identity_write(struct pool_store *s, uint64_t id_end);
 
 /* ---- scan.c ---- */
 
-int store_scan(struct pool_store *s, pool_store_found_cb found, void *arg);
+int store_scan(struct pool_store *s, pool_store_found_cb found,
+	       bool (*keep)(void *arg, uint64_t id), void *arg);
 
 /* ---- bad.c ---- */
 

@@ -78,8 +78,7 @@ keep
 wait_until 10 eval 'grep -q "keeps the mount again" "$(log_of a)"'
 again
 [ "$(adopted)" = 3 ] || fail "adopted: $(adopted) times"
-[ "$KVTEST_MODE" != passthrough ] || cmp -s "$tmp/src" - <&$file ||
-	fail "the open file is not whole"
+cmp -s "$tmp/src" - <&$file || fail "the open file is not whole"
 exec {file}<&-
 
 echo "== who is not a daemon gets nothing"

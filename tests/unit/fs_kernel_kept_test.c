@@ -5,16 +5,20 @@
 #include "tests/lib/unit.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "pool/node/node_priv.h"
 #include "tests/unit/fs_kernel.h"
 
 #define ROOT FUSE_ROOT_ID
 #define OLD(n) (1ull << 32 | (n))
 #define RESENT (1ull << 63)
 #define DEADLY 77 /* unique of a request during which daemons crashed */
+
+#define UNANSWERED 78 /* unique of the OPEN of the handle of record 4 */
 
 static struct fs_kept_head *head;
 
@@ -36,7 +40,7 @@ static void earlier(void)
 	head->handling = DEADLY;
 	head->suspect = DEADLY;
 	head->deaths = FS_KEPT_DEATHS - 1;
-	head->used = 4;
+	head->used = 5;
 	*rec(0) = (struct fs_kept_rec){ .nodeid = OLD(40), .nlookup = 2,
 					.path_len = 1, .is_dir = true,
 					.changed = 9, .path = "d" };
@@ -48,12 +52,20 @@ static void earlier(void)
 	*rec(3) = (struct fs_kept_rec){ .nodeid = OLD(43), .nlookup = 1,
 					.path_len = 4, .is_dir = true,
 					.changed = 3, .path = "gone" };
+	*rec(4) = (struct fs_kept_rec){ .nodeid = FS_KEPT_HANDLE | OLD(9),
+					.file.unique = UNANSWERED };
 }
 
 static int setup_kept(void **state)
 {
 	earlier();
 	return k_setup_passthrough(state);
+}
+
+static int setup_kept_served(void **state)
+{
+	earlier();
+	return k_setup_served(state);
 }
 
 static int teardown_kept(void **state)
@@ -256,6 +268,139 @@ static void what_may_have_been_done_is_done(void **state)
 		     sizeof(struct fuse_forget_in), NULL, NULL);
 }
 
+/* ---- open files ---- */
+
+static uint64_t were_open;
+
+/* The store has a file with this text, which has no name any more; the handle
+ * of record 4 reads a file of that size. */
+static void a_nameless_file(struct world *w, const char *text, uint64_t size)
+{
+	struct pool_node *n = w->m[0].node;
+	struct pool_file f;
+
+	assert_int_equal(0, pool_store_take(pool_node_store(n), 0, &f));
+	assert_int_equal(strlen(text), write(f.fd, text, strlen(text)));
+	close(f.fd);
+	rec(4)->file.id = were_open = f.id;
+	rec(4)->file.size = size;
+	rec(4)->file.published = true;
+	n->opts.were_open = &were_open;
+	n->opts.nwere_open = 1;
+	fs_ghosts_reopen(w->fs);
+}
+
+static bool has_file(struct world *w)
+{
+	uint64_t size, blocks, mtime_ns;
+
+	return pool_store_stat(pool_node_store(w->m[0].node), were_open, &size,
+			       &blocks, &mtime_ns) == 0;
+}
+
+static const struct k_reply *read_by(struct world *w, uint64_t fh)
+{
+	struct fuse_read_in in = { .fh = fh, .offset = 1, .size = 100 };
+
+	return k_wait(w, k_send(w, FUSE_READ, OLD(41), &in, sizeof(in), NULL,
+				NULL));
+}
+
+static void an_open_handle_reads_its_file_until_its_release(void **state)
+{
+	const struct fuse_release_in end = { .fh = OLD(9) };
+	struct world *w = *state;
+	const struct fs_handle *h;
+	const struct k_reply *r;
+	char got[8] = "";
+
+	a_nameless_file(w, "text", 4);
+	assert_int_equal(1, pool_counter_value(&w->fs->reopened));
+	h = fs_fh_get(w->fs, OLD(9));
+	assert_true(node_object_in_use(h->obj)); /* it is not evicted */
+	r = read_by(w, OLD(9));
+	assert_int_equal(0, r->err);
+	assert_int_equal(3, r->len);
+	memcpy(got, r->bytes, 3);
+	assert_string_equal("ext", got);
+	assert_int_equal(0, pool_counter_value(&w->fs->ghosts));
+	assert_int_equal(ESTALE, read_by(w, OLD(10))->err);
+	assert_int_equal(ESTALE, read_by(w, 9)->err);
+	assert_int_equal(0, k_wait(w, k_send(w, FUSE_RELEASE, OLD(41), &end,
+					     sizeof(end), NULL, NULL))->err);
+	assert_int_equal(ESTALE, read_by(w, OLD(9))->err);
+	assert_int_equal(0, rec(4)->nodeid);
+	assert_false(has_file(w));
+}
+
+static void other_bytes_are_not_read(void **state)
+{
+	struct world *w = *state;
+
+	a_nameless_file(w, "longer", 4);
+	assert_int_equal(1, pool_counter_value(&w->fs->not_reopened));
+	assert_int_equal(ESTALE, read_by(w, OLD(9))->err);
+	assert_int_equal(0, rec(4)->nodeid);
+	assert_false(has_file(w));
+}
+
+static void a_handle_that_was_not_answered_is_not_kept(void **state)
+{
+	struct world *w = *state;
+
+	a_nameless_file(w, "text", 4);
+	assert_int_equal(ESTALE, send_again(w, FUSE_OPEN, 200, OLD(41), ""));
+	assert_int_equal(0, read_by(w, OLD(9))->err);
+	assert_int_equal(ESTALE,
+			 send_again(w, FUSE_OPEN, UNANSWERED, OLD(41), ""));
+	assert_int_equal(ESTALE, read_by(w, OLD(9))->err);
+	assert_int_equal(0, rec(4)->nodeid);
+	assert_false(has_file(w));
+}
+
+static const struct fs_kept_rec *rec_of_handle(const struct k_file *f)
+{
+	for (uint32_t n = 0; n < head->used; n++)
+		if (rec(n)->nodeid == (FS_KEPT_HANDLE | f->fh))
+			return rec(n);
+	return NULL;
+}
+
+static void readers_handles_have_records(void **state)
+{
+	struct world *w = *state;
+	uint64_t f = k_publish(w, "f", "text"), *ids;
+	struct k_file a, b, c;
+	const struct fs_kept_rec *r;
+	uint64_t id;
+	size_t n;
+
+	assert_int_equal(0, k_open(w, f, O_RDONLY, &a));
+	assert_int_equal(0, k_open(w, f, O_RDONLY, &b));
+	id = fs_inode_find(w->fs, f)->obj->id;
+	r = rec_of_handle(&a);
+	assert_non_null(r);
+	assert_int_equal(id, r->file.id);
+	assert_int_equal(4, r->file.size);
+	assert_true(r->file.published);
+	assert_int_not_equal(0, r->file.unique);
+	assert_int_not_equal(r->file.unique, rec_of_handle(&b)->file.unique);
+	assert_int_equal(0, k_create(w, ROOT, "g", O_RDWR, &c));
+	assert_null(rec_of_handle(&c));
+	assert_int_equal(0, fs_kept_files(k_kept_fd, &ids, &n));
+	assert_int_equal(3, n); /* and that of record 4 */
+	assert_int_equal(0, ids[0]);
+	assert_int_equal(id, ids[1]);
+	assert_int_equal(id, ids[2]);
+	free(ids);
+	k_close(w, &c);
+	k_close(w, &a);
+	assert_null(rec_of_handle(&a));
+	assert_non_null(rec_of_handle(&b));
+	k_close(w, &b);
+	assert_null(rec_of_handle(&b));
+}
+
 static void what_another_version_kept_is_refused(void **state)
 {
 	struct fs_kept_head *h;
@@ -273,6 +418,8 @@ int main(void)
 {
 #define kept(test) \
 	cmocka_unit_test_setup_teardown(test, setup_kept, teardown_kept)
+#define served(test) \
+	cmocka_unit_test_setup_teardown(test, setup_kept_served, teardown_kept)
 	const struct CMUnitTest tests[] = {
 		kept(what_is_gone_is_looked_up_anew),
 		kept(each_change_is_safe_a_while_later),
@@ -284,6 +431,10 @@ int main(void)
 		kept(renamed_and_removed_directories_are_kept_so),
 		kept(what_daemons_died_of_fails),
 		kept(what_may_have_been_done_is_done),
+		served(an_open_handle_reads_its_file_until_its_release),
+		served(other_bytes_are_not_read),
+		served(a_handle_that_was_not_answered_is_not_kept),
+		served(readers_handles_have_records),
 		cmocka_unit_test(what_another_version_kept_is_refused),
 	};
 

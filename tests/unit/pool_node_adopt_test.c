@@ -315,6 +315,150 @@ static void a_clients_metadata_names_the_generation(void **state)
 	assert_int_equal(e->gen, kept_gen(f, 0, e->obj));
 }
 
+/* ---- files that the mount of a killed daemon had open ---- */
+
+/* As the mount does for a handle. */
+static struct node_object *hold(struct fixture *f, const char *name)
+{
+	struct node_object *o = node_object_ref(find(f, 0, name)->obj);
+
+	node_object_use(o, 1);
+	return o;
+}
+
+static void let_go(struct pool_node *n, struct node_object *o)
+{
+	node_object_unuse(o);
+	node_object_unref(n, o);
+}
+
+static bool has_file(struct fixture *f, uint64_t id)
+{
+	uint64_t size, blocks, mtime_ns;
+
+	return pool_store_stat(pool_node_store(node(f, 0)), id, &size, &blocks,
+			       &mtime_ns) == 0;
+}
+
+static struct node_was_open was(const struct node_object *o)
+{
+	return (struct node_was_open){ o->id, o->size, o->sum, true };
+}
+
+static void what_was_open_stays_for_its_readers(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *kept, *gone, *left, *o;
+	struct node_was_open k, g, l;
+	uint64_t ids[3];
+
+	start_pool(f, 1);
+	publish(f, 0, "kept", 3000, 1);
+	publish(f, 0, "gone", 4000, 2);
+	publish(f, 0, "left", 5000, 3);
+	k = was(kept = hold(f, "kept"));
+	g = was(gone = hold(f, "gone"));
+	l = was(left = hold(f, "left"));
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "gone")));
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "left")));
+	run_until(f, !known(f, 0, "gone") && !known(f, 0, "left"));
+	stop_node(f, 0);
+	let_go(NULL, kept);
+	let_go(NULL, gone);
+	let_go(NULL, left);
+
+	ids[0] = k.id;
+	ids[1] = g.id;
+	ids[2] = l.id;
+	f->opts.were_open = ids;
+	f->opts.nwere_open = 3;
+	start_node(f, 0);
+	kept = pool_node_reopen(node(f, 0), &k);
+	assert_ptr_equal(find(f, 0, "kept")->obj, kept);
+	assert_true(node_object_in_use(kept)); /* until it is _reopened */
+	node_object_use(kept, 1);
+	gone = pool_node_reopen(node(f, 0), &g);
+	assert_non_null(gone);
+	assert_null(find(f, 0, "gone"));
+	assert_bytes(f, 0, gone, 4000, 2);
+	o = pool_node_reopen(node(f, 0), &g); /* a second handle */
+	assert_ptr_equal(gone, o);
+	node_object_use(gone, 2);
+	/* Not what is not known to be the same. */
+	k.size++;
+	assert_null(pool_node_reopen(node(f, 0), &k));
+	l.published = false;
+	assert_null(pool_node_reopen(node(f, 0), &l));
+	k = was(kept);
+	k.published = false;
+	k.sum.low64++;
+	assert_null(pool_node_reopen(node(f, 0), &k));
+	k.sum.low64--;
+	assert_ptr_equal(kept, pool_node_reopen(node(f, 0), &k));
+	node_object_unref(node(f, 0), kept);
+	k.id++;
+	assert_null(pool_node_reopen(node(f, 0), &k));
+	pool_node_reopened(node(f, 0));
+	f->opts.were_open = NULL;
+	f->opts.nwere_open = 0;
+
+	assert_false(has_file(f, l.id)); /* nobody reads it */
+	assert_true(has_file(f, g.id));
+	let_go(node(f, 0), gone);
+	assert_true(has_file(f, g.id));
+	let_go(node(f, 0), o);
+	assert_false(has_file(f, g.id));
+	let_go(node(f, 0), kept);
+	assert_false(node_object_in_use(kept));
+	assert_readable(f, 0, "kept", 3000, 1);
+}
+
+/* The daemon was killed while it replaced a file: both are found. */
+static void an_older_version_stays_for_its_readers(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_store *s;
+	struct store_blob_buf b;
+	struct node_object *old;
+	struct node_was_open w;
+	char path[PATH_MAX], xattr[32];
+	ssize_t n;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 3000, 1);
+	w = was(old = hold(f, "k"));
+	s = pool_node_store(node(f, 0));
+	store_path(s, w.id, path);
+	snprintf(xattr, sizeof(xattr), "%s", s->xattr);
+	n = getxattr(path, xattr, &b, sizeof(b));
+	assert_true(n > 0);
+	put(f, 0, "new.tmp", 3000, 2);
+	assert_int_equal(0, rename_to(f, 0, "new.tmp", "k", false));
+	run_until(f, is_published(f, 0, "k") && find(f, 0, "k")->obj != old);
+	/* (Closing unmounts nothing.) */
+	assert_int_equal(0, setxattr(path, xattr, &b, (size_t)n, 0));
+	stop_node(f, 0);
+	let_go(NULL, old);
+
+	f->opts.were_open = &w.id;
+	f->opts.nwere_open = 1;
+	start_node(f, 0);
+	old = pool_node_reopen(node(f, 0), &w);
+	assert_non_null(old);
+	node_object_use(old, 1);
+	pool_node_reopened(node(f, 0));
+	f->opts.were_open = NULL;
+	f->opts.nwere_open = 0;
+	assert_bytes(f, 0, old, 3000, 1);
+	assert_readable(f, 0, "k", 3000, 2);
+	/* A next start does not find it by its name. */
+	assert_int_equal(-1, getxattr(path, xattr, &b, sizeof(b)));
+	assert_int_equal(ENODATA, errno);
+	assert_true(has_file(f, w.id));
+	let_go(node(f, 0), old);
+	assert_false(has_file(f, w.id));
+}
+
 /* ---- taking over ---- */
 
 /* Names that the kernel knows from other namespaces would stay visible. */
@@ -352,6 +496,8 @@ int main(int argc, char **argv)
 		T(a_replica_is_found_again_after_a_restart),
 		T(a_store_without_a_feed_keeps_up_with_attributes),
 		T(a_clients_metadata_names_the_generation),
+		T(what_was_open_stays_for_its_readers),
+		T(an_older_version_stays_for_its_readers),
 		T(nothing_is_taken_over_from_other_namespaces),
 	};
 
