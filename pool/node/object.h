@@ -114,7 +114,8 @@ struct node_writer {
 				mount may have published under the name */
 	/* Generation of an earlier file that this one replaced while the
 	 * PUBLISH of the earlier one was in flight. If this file is dropped,
-	 * too, an UNLINK removes that generation. */
+	 * too, before the master has taken or refused it for another change of
+	 * the name, an UNLINK removes that generation. 0: none */
 	uint64_t phantom_gen;
 	uint64_t reserved;   /* bytes fallocated ahead */
 	uint64_t claimed;    /* bytes granted by space.c and not written yet */

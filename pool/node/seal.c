@@ -494,6 +494,13 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 	struct node_writer *w = o->w;
 
 	assert(o->state == NODE_PENDING && e && e->own == o && w);
+	/*
+	 * The master no longer has phantom_gen: it has o, or refused o for
+	 * another node's change. The next master may receive an UNLINK of it
+	 * before that node's PUBLISH, and would refuse that one as deleted.
+	 */
+	if (!status || status == -ESTALE || status == -EIO)
+		w->phantom_gen = 0;
 	if (status) {
 		if (status == -ESTALE) {
 			pool_count(&n->c.stale_puts);

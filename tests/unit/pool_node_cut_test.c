@@ -663,6 +663,39 @@ static void a_repetition_does_not_replace_what_knew_more(
 	assert_both_read(f, "k", 3);
 }
 
+/*
+ * Node 0's put was refused because of node 1's. It had replaced a put of node 0
+ * that the master executed, and that is not unlinked then: the next master,
+ * which has no file of the name, would refuse node 2's, too, as if a user had
+ * deleted the name.
+ */
+static void a_refused_put_removes_nothing(void **state)
+{
+	struct fixture *f = *state;
+
+	put_unanswered(f);
+	put_version(f, 0, "k", 2);
+	run_until(f, is_pending(f, 0, "k"));
+	start_node(f, 2); /* as unable to join as node 0 is */
+	put_version(f, 2, "k", 4);
+	run_until(f, is_pending(f, 2, "k"));
+	stop_node(f, 2);
+	put_version(f, 1, "k", 3);
+	sync_dir(f, 1);
+	pool_faults_clear(lossy.faults);
+	run_until(f, pool_counter_value(&node(f, 0)->c.stale_puts) == 1);
+	refuses_ops = node(f, 0); /* it is too late for this master */
+	stop_master(f);
+	stop_node(f, 1);
+	refuses_ops = NULL;
+	start_master(f);
+	run_until(f, is_up(f, 0) && all_answered(f, 0));
+	join(f, 2);
+	run_until(f, all_answered(f, 2));
+	sync_dir(f, 2);
+	assert_reads(f, 2, "k", 4);
+}
+
 /* ---- what the master never received ---- */
 
 static const struct master_grave *grave(struct fixture *f, const char *name)
@@ -843,6 +876,7 @@ int main(int argc, char **argv)
 		two(mkdir_of_a_file),
 		two(mkdir_of_what_was_removed),
 		L(a_repetition_does_not_replace_what_knew_more),
+		L(a_refused_put_removes_nothing),
 		L(an_unlink_of_an_unpublished_file_is_sent),
 		L(temporary_files_are_not_sent),
 		L(names_hidden_by_a_mount_are_not_sent),

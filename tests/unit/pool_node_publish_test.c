@@ -394,6 +394,52 @@ static void what_is_being_taken_back_is_not_the_same_content(void **state)
 	}
 }
 
+/* The ack names an older generation than the mirror: the master is a new one,
+ * which has the same content under that. */
+static void what_was_replaced_is_not_taken_back(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *open;
+	char k[] = "k";
+
+	start_pool(f, 2);
+	open = replaced_on_its_way(f, k);
+	feed_names(f, 0, k, node(f, 0)->seen_gen + 100);
+	close_whole(f, 0, open);
+	node_object_unref(node(f, 0), open);
+	run_until(f, !find(f, 0, k)->own && all_answered(f, 0));
+	assert_int_equal(0, pool_counter_value(
+				    &f->master->stats.c[MC_UNLINK]));
+}
+
+/* It is if the file that replaced it is lost, but not if that was refused
+ * because another node has changed the name since. */
+static void a_refusal_takes_back_what_the_master_still_has(void **state)
+{
+	static const struct {
+		int status;
+		unsigned int unlinks;
+	} refusals[] = { { -ESTALE, 0 }, { -EIO, 0 }, { -ENOSPC, 1 } };
+	struct fixture *f = *state;
+	struct node_object *open;
+	char k[] = "k0";
+
+	start_pool(f, 2);
+	for (size_t i = 0; i < 3; i++, k[1]++) {
+		open = replaced_on_its_way(f, k);
+		refuses_ops = node(f, 0);
+		close_whole(f, 0, open);
+		run_until(f, is_pending(f, 0, k));
+		node_publish_done(node(f, 0), open, refusals[i].status, 0);
+		node_object_unref(node(f, 0), open);
+		refuses_ops = NULL;
+		run_until(f, all_answered(f, 0));
+		assert_int_equal(refusals[i].unlinks,
+				 pool_counter_value(
+					 &f->master->stats.c[MC_UNLINK]));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -412,6 +458,8 @@ int main(int argc, char **argv)
 		T(the_same_content_again_is_published_if_another_was_on_its_way),
 		T(a_name_that_is_replaced_again_and_again_is_always_there),
 		T(what_is_being_taken_back_is_not_the_same_content),
+		T(what_was_replaced_is_not_taken_back),
+		T(a_refusal_takes_back_what_the_master_still_has),
 	};
 
 	if (argc > 1) /* run only the tests that match these cmocka patterns */
