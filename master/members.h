@@ -92,7 +92,7 @@ struct master_answers {
  * of a message have at most as many changes. Beside endless changes of
  * directories, the p99 of others' fsyncs was 7 times that of quiet ones with
  * 256 records, 2.5 to 3.1 with 64, and 2.7 with 24 (`etcd.dirs` of
- * tests/it/it_hostile.sh).
+ * tests/it/it_hostile_etcd.sh).
  */
 #define MASTER_OPS_QUANTUM_MS 10u
 #define MASTER_UNSETTLED_MAX POOL_OPS_STATE
