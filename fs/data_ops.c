@@ -10,23 +10,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-/*
- * With a keeper: faults in the pages of an answer. If one were missing and the
- * daemon were killed while the kernel copies from it, the kernel would answer
- * the READ with EIO, and not ask the next daemon.
- */
-static void populate(const struct fs *fs, const char *at, size_t len)
-{
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	uintptr_t begin = (uintptr_t)at & ~(page - 1);
-
-	if (fs->kept)
-		(void)madvise((void *)begin, (uintptr_t)at + len - begin,
-			      MADV_POPULATE_READ);
-}
+#include "pool/base/map.h"
 
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	     struct fuse_file_info *fi)
@@ -59,7 +45,11 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		}
 		if (size > len - at)
 			size = len - at;
-		populate(fs, h->fd.map + at, size);
+		/* If a page were missing and the daemon were killed while the
+		 * kernel copies from it, the kernel would answer with EIO, and
+		 * not ask the next daemon. */
+		if (fs->kept)
+			(void)pool_map_populate(h->fd.map + at, size, false);
 		fuse_reply_buf(req, h->fd.map + at, size);
 		return;
 	}

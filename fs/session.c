@@ -14,11 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
 #include "pool/base/busy.h"
+#include "pool/base/map.h"
 
 #define ADOPT_POLL_MS 5
 #define FS_NOT_SEEN UINT64_MAX /* no mount has this id */
@@ -408,13 +408,9 @@ static int mount_session(struct fs *fs)
  */
 static void populate_buffer(const struct fs *fs)
 {
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	uintptr_t begin = (uintptr_t)fs->buf.mem & ~(page - 1);
-	uintptr_t end = (uintptr_t)fs->buf.mem +
-			malloc_usable_size(fs->buf.mem);
-
 	if (fs->kept)
-		(void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
+		(void)pool_map_populate(fs->buf.mem,
+					malloc_usable_size(fs->buf.mem), true);
 }
 
 /* The kernel queues INIT at mount(2): answers it now, so that the data mode is

@@ -3,21 +3,10 @@
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Makes sure that all pages of the range exist and can be written. 0 or
- * -errno of madvise(2); -EINVAL also from Linux before 5.14. */
-static int populate(const void *at, size_t len)
-{
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	uintptr_t begin = (uintptr_t)at & ~(page - 1);
-	uintptr_t end = ((uintptr_t)at + len + page - 1) & ~(page - 1);
-
-	return madvise((void *)begin, end - begin, MADV_POPULATE_WRITE) ?
-		       -errno : 0;
-}
+#include "pool/base/map.h"
 
 /* Three times as slow as memcpy. */
 static int copy_by_kernel(void *to, const void *from, size_t len)
@@ -40,7 +29,7 @@ int pool_guard_copy(void *to, const void *from, size_t len)
 
 	if (len == 0)
 		return 0;
-	err = populate(to, len);
+	err = pool_map_populate(to, len, true);
 	if (err == -EINVAL) /* read-only memory, or that of a device */
 		return copy_by_kernel(to, from, len);
 	if (err)

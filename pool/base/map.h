@@ -19,4 +19,8 @@ void *pool_map_object(size_t len, int prot, int flags, int fd, off_t at);
  * them again, as the caller must before it frees them. Best effort. */
 void pool_map_hide(void *at, size_t len, bool hidden);
 
+/* Faults in all pages that the range touches, to be read or (writable) to be
+ * written. 0 or -errno of madvise(2); -EINVAL also from Linux before 5.14. */
+int pool_map_populate(const void *at, size_t len, bool writable);
+
 #endif
