@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "fs/guard.h"
+#include "pool/store/store.h"
 
 #define MAGIC 0x324b564bu /* "KVK2" */
 #define HEAD_BYTES 4096
@@ -80,13 +81,6 @@ static bool is_handle(const struct fs_kept_rec *r)
 	return r->nodeid & FS_KEPT_HANDLE && r->nodeid != FS_KEPT_ORPHAN;
 }
 
-static int by_id(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 int fs_kept_files(int fd, uint64_t **ret_ids, size_t *ret_n)
 {
 	struct fs_kept_head *h;
@@ -103,7 +97,7 @@ int fs_kept_files(int fd, uint64_t **ret_ids, size_t *ret_n)
 	fs_kept_unmap(h);
 	if (!ids)
 		return -ENOMEM;
-	qsort(ids, n, sizeof(*ids), by_id);
+	qsort(ids, n, sizeof(*ids), pool_store_by_id);
 	*ret_ids = ids;
 	*ret_n = n;
 	return 0;

@@ -556,13 +556,6 @@ static int get_ops(void *arg, struct pool_handover *h, const void *msg)
 	return node_ops_take_over(arg, msg);
 }
 
-static int by_id(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 int node_take_over(struct pool_node *n, struct pool_handover *h)
 {
 	Kvpool__HandoverNode *head;
@@ -639,7 +632,7 @@ void node_orphans_known(struct pool_node *n)
 	pool_hash_each(&n->orphans, orphan_free, n);
 	pool_hash_fini(&n->orphans);
 	if (n->nkept)
-		qsort(n->kept, n->nkept, sizeof(*n->kept), by_id);
+		qsort(n->kept, n->nkept, sizeof(*n->kept), pool_store_by_id);
 }
 
 struct node_object *node_orphan_take_over(struct pool_node *n,
@@ -683,7 +676,7 @@ bool node_was_open(void *arg, uint64_t id)
 	const struct pool_node_opts *o = &((struct pool_node *)arg)->opts;
 
 	return o->nwere_open > 0 && bsearch(&id, o->were_open, o->nwere_open,
-					    sizeof(id), by_id);
+					    sizeof(id), pool_store_by_id);
 }
 
 static void stay(struct pool_node *n, struct node_object *o)

@@ -471,16 +471,18 @@ void store_ready_tick(struct pool_store *s)
 
 uint64_t store_ready_rest_ms(struct pool_store *s)
 {
-	uint64_t now = pool_now_ms(), rest = UINT64_MAX;
+	uint64_t now = pool_now_ms(), oldest = UINT64_MAX, due;
 
 	if (any_short(s, true))
 		return STORE_READY_TICK_MS;
 	for (int i = 0; i < STORE_READY_CLASSES; i++) {
 		const struct store_class *c = &s->ready.classes[i];
-		uint64_t due = c->used_ms + STORE_READY_IDLE_MS;
 
-		if (c->size != 0 && (due > now ? due - now : 0) < rest)
-			rest = due > now ? due - now : 0;
+		if (c->size != 0 && c->used_ms < oldest)
+			oldest = c->used_ms;
 	}
-	return rest;
+	if (oldest == UINT64_MAX)
+		return UINT64_MAX;
+	due = oldest + STORE_READY_IDLE_MS;
+	return due > now ? due - now : 0;
 }

@@ -70,13 +70,6 @@ static int list_ids(const struct pool_store *s, struct id_list *l)
 	return rc;
 }
 
-static int by_id(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Tries a small buffer first: the kernel allocates and clears one of that size,
  * and 16 KiB for each file would take half of the scan's time. */
 static ssize_t read_blob(const struct pool_store *s, const char *path,
@@ -176,7 +169,8 @@ void pool_store_sweep(struct pool_store *s, const uint64_t *ids, size_t n)
 	int rc = list_ids(s, &l);
 
 	for (size_t i = 0; rc == 0 && i < l.n; i++) {
-		if (bsearch(&l.ids[i], ids, n, sizeof(*ids), by_id) != NULL)
+		if (bsearch(&l.ids[i], ids, n, sizeof(*ids),
+			    pool_store_by_id) != NULL)
 			continue;
 		store_path(s, l.ids[i], path);
 		pool_count(&s->n.gone_unsealed);
@@ -198,7 +192,7 @@ int store_scan(struct pool_store *s, pool_store_found_cb found,
 	int rc = b == NULL ? -ENOMEM : list_ids(s, &l);
 
 	if (rc == 0 && l.n > 0) {
-		qsort(l.ids, l.n, sizeof(*l.ids), by_id);
+		qsort(l.ids, l.n, sizeof(*l.ids), pool_store_by_id);
 		if (l.ids[l.n - 1] >= s->id_end)
 			s->id_end = l.ids[l.n - 1] + 1;
 		for (size_t i = 0; rc == 0 && i < l.n; i++)

@@ -184,7 +184,6 @@ static void on_tick(uv_timer_t *t)
 {
 	struct pool_store *s = pool_container_of(t, struct pool_store,
 						 tick_timer);
-
 	uint64_t rest, count;
 
 	unlink_again(s);

@@ -351,6 +351,14 @@ void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
 #define POOL_BAD_SHARE 64
 void pool_store_quarantine(struct pool_store *s, uint64_t id, const char *why);
 
+/* For qsort and bsearch of ids of files, ascending. */
+static inline int pool_store_by_id(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
 /* *ret_size: bytes. 0 or -errno. */
 int pool_file_size(int fd, uint64_t *ret_size);
 /*
