@@ -277,7 +277,8 @@ static unsigned int part_of(const struct master *m)
 }
 
 static struct deferred *new_deferred(struct master_session *s, uint64_t req,
-				     const Kvpool__Ops *part, bool more)
+				     const Kvpool__Ops *part, bool more,
+				     bool conditional)
 {
 	size_t len = kvpool__ops__get_packed_size(part);
 	struct deferred *l = malloc(sizeof(*l) + len);
@@ -286,7 +287,7 @@ static struct deferred *new_deferred(struct master_session *s, uint64_t req,
 		return NULL;
 	l->req = req;
 	l->more = more;
-	l->conditional = false;
+	l->conditional = conditional;
 	l->len = len;
 	kvpool__ops__pack(part, l->payload);
 	s->deferred_bytes += len;
@@ -297,11 +298,10 @@ static struct deferred *new_deferred(struct master_session *s, uint64_t req,
 static bool defer_part(struct master_session *s, uint64_t req,
 		       const Kvpool__Ops *part, bool more, bool conditional)
 {
-	struct deferred *l = new_deferred(s, req, part, more);
+	struct deferred *l = new_deferred(s, req, part, more, conditional);
 
 	if (!l)
 		return false;
-	l->conditional = conditional;
 	pool_list_add_tail(&s->deferred, &l->link);
 	return true;
 }
@@ -314,7 +314,7 @@ bool master_ops_put_back(struct master_session *s, uint64_t req,
 
 	rest.ops += done;
 	rest.n_ops -= done;
-	l = new_deferred(s, req, &rest, more);
+	l = new_deferred(s, req, &rest, more, false);
 	if (!l)
 		return false;
 	pool_list_add(&s->deferred, &l->link);
@@ -416,12 +416,13 @@ void master_ops_run_deferred(struct master *m)
 {
 	struct pool_list *it, *tmp;
 
+	if (m->etcd_state) /* its records would wait there: master_ops_quanta */
+		return;
 	pool_list_each(it, tmp, &m->sessions) {
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		/* With etcd within their quanta: their records wait there. */
-		while (!s->ended && s->ndeferred && !m->etcd_state)
+		while (!s->ended && s->ndeferred)
 			run_first(s);
 	}
 }

@@ -984,15 +984,11 @@ static void put_back(struct master_session *s, uint64_t req,
 		     const Kvpool__Ops *msg, size_t n, bool more,
 		     const Kvpool__OpResult *results)
 {
-	bool ok = true;
+	Kvpool__OpResult *kept = results_of(s, true);
 
-	if (!s->results) {
-		s->results = malloc(POOL_BATCH_MAX * sizeof(*s->results));
-		ok = s->results != NULL;
-		if (ok)
-			memcpy(s->results, results, n * sizeof(*results));
-	}
-	if (!ok || !master_ops_put_back(s, req, msg, n, more))
+	if (kept && kept != results)
+		memcpy(kept, results, n * sizeof(*results));
+	if (!kept || !master_ops_put_back(s, req, msg, n, more))
 		return master_session_fail(s, -ENOMEM,
 					   "not enough memory for changes");
 	master_kick(s->m);
