@@ -200,15 +200,19 @@ def text_of(payload):
     return payload[i + 2:].decode(errors="replace") if i >= 0 else "?"
 
 
-def joined(to, n=0, **of_node):
-    """A session with the master, and its epoch."""
+def welcomed(to, n=0, **of_node):
+    """A session with the master, which awaits the inventory; and its epoch."""
     s = dial(to)
     s.sendall(join(n, **of_node))
     kind, _, payload = answer(s)
     if kind != WELCOME:
         raise EOFError(text_of(payload))
+    return s, struct.unpack_from("<Q", payload, payload.index(b"\x11") + 1)[0]
+
+
+def joined(to, n=0, **of_node):
+    s, epoch = welcomed(to, n, **of_node)
     s.sendall(frame(INVENTORY, packed((2, 1))))
-    epoch = struct.unpack_from("<Q", payload, payload.index(b"\x11") + 1)[0]
     return s, epoch
 
 
@@ -673,10 +677,7 @@ def one_dir(at, size, window=4):
 
 def gone(at):
     """An inventory without an end, of what it has evicted: each a record in etcd."""
-    s = dial(at)
-    s.sendall(join())
-    _, _, payload = answer(s)
-    epoch = struct.unpack_from("<Q", payload, payload.index(b"\x11") + 1)[0]
+    s, epoch = welcomed(at)
     sent = 0
     say("on")
     s.settimeout(STEP_S)

@@ -77,14 +77,7 @@ END
 coproc USER { exec unshare -m bash "$tmp/container" 2>"$tmp/user.err"; }
 user=$USER_PID
 also_kill=("$user")
-read_line() {
-	line=
-	read -r -t 60 line <&"${USER[0]}" || {
-		cat "$tmp/user.err" "$tmp"/load.*
-		fail "it ended, or says nothing"
-	}
-}
-read_line
+read_line "$tmp/user.err" "$tmp"/load.*
 [ "$line" = ready ] || fail "it says \"$line\""
 # A second after the one before, and each daemon has served before it is killed. (An
 # open during which two daemons die fails with ESTALE: the kernel tries it twice.)
@@ -108,7 +101,7 @@ until [ $((${EPOCHREALTIME/./} - begun)) -ge $((seconds * 1000000)) ]; do
 done
 wait_ready a
 echo end >&"${USER[1]}"
-read_line
+read_line "$tmp/user.err" "$tmp"/load.*
 # (Of ten, one may be later: this machine has other work, too.)
 mapfile -t took < <(printf '%s\n' "${took[@]}" | sort -n)
 most=${took[$((kills * 9 / 10 - 1))]}

@@ -169,14 +169,7 @@ cat >"$tmp/container" <<-END
 END
 coproc USER { exec unshare -m bash "$tmp/container" 2>"$tmp/user.err"; }
 also_kill=("$USER_PID")
-read_line() {
-	line=
-	read -r -t 60 line <&"${USER[0]}" || {
-		cat "$tmp/user.err"
-		fail "it ended, or says nothing"
-	}
-}
-read_line
+read_line "$tmp/user.err"
 [ "$line" = ready ] || fail "it says \"$line\""
 for ((i = 0; i < times; i++)); do
 	sleep 0.7
@@ -184,7 +177,7 @@ for ((i = 0; i < times; i++)); do
 	[ ! -s "$tmp/user.err" ] || break
 done
 echo end >&"${USER[1]}"
-read_line
+read_line "$tmp/user.err"
 echo "   $line"
 cat "$tmp/user.err"
 [ ! -s "$tmp/user.err" ] || fail "an operation failed"

@@ -97,14 +97,7 @@ coproc USER { exec python3 "$tmp/reader.py" "$a/d" "$tmp" kept replaced unlinked
 	small empty 2>"$tmp/user.err"; }
 user=$USER_PID
 also_kill=("$user")
-read_line() {
-	line=
-	read -r -t 60 line <&"${USER[0]}" || {
-		cat "$tmp/user.err"
-		fail "it ended, or says nothing"
-	}
-}
-read_line
+read_line "$tmp/user.err"
 [ "$line" = ready ] || fail "it says \"$line\""
 for ((i = 0; i < kills; i++)); do
 	sleep 0.7
@@ -149,7 +142,7 @@ kill_daemon
 wait_ready a
 sleep 0.7
 echo end >&"${USER[1]}"
-read_line
+read_line "$tmp/user.err"
 echo "   $((kills + 1)) kills: $line"
 
 echo "== what was kept is freed"

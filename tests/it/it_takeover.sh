@@ -39,8 +39,8 @@ use() { # DIR
 	expect_line ready
 }
 expect_line() { # WORD
-	local line=
-	read -r -t 60 line <&"${USER[0]}" || fail "it ended, or says nothing"
+	local line
+	read_line
 	[ "$line" = "$1" ] || fail "it says \"$line\""
 }
 user() { # again|end

@@ -49,19 +49,12 @@ use() {
 	coproc USER { exec unshare -m bash "$box.start" 2>"$tmp/user.err"; }
 	using=$USER_PID
 	also_kill+=("$using")
-	read_line
+	read_line "$tmp/user.err"
 	[ "$line" = ready ] || fail "it says \"$line\""
-}
-read_line() {
-	line=
-	read -r -t 60 line <&"${USER[0]}" || {
-		cat "$tmp/user.err"
-		fail "it ended, or says nothing"
-	}
 }
 over() { # sets $lost, $stale
 	echo end >&"${USER[1]}"
-	read_line
+	read_line "$tmp/user.err"
 	echo "   $line"
 	wait "$using" || fail "an operation failed: $(cat "$tmp/user.err")"
 	[ ! -s "$tmp/user.err" ] || fail "an operation failed: $(cat "$tmp/user.err")"

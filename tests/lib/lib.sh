@@ -389,6 +389,15 @@ stop_all() {
 	done
 }
 
+# The next line of the coprocess USER: sets $line. FILE...: shown if there is none.
+read_line() { # [FILE...]
+	line=
+	read -r -t 60 line <&"${USER[0]}" || {
+		[ $# = 0 ] || cat "$@"
+		fail "it ended, or says nothing"
+	}
+}
+
 # A program with libkvpool runs until $tmp/enough exists; its output is in
 # $tmp/survived. Meanwhile a and the master are killed and started again. The
 # program then puts ns/after.
