@@ -601,6 +601,28 @@ static void run_while_held(void)
 	run_until(&loop, failed_writes() >= before + 3);
 }
 
+/* Without mounts nobody has to ack a change, and no answer to this node is held
+ * back. */
+static void a_sync_waits_for_etcd(void **state)
+{
+	int i;
+
+	(void)state;
+	lead();
+	for (i = 0; i < 2; i++) {
+		dial(&node[i]);
+		fake_inventory(&node[i], NULL, 0, true);
+	}
+	refuse_writes(true);
+	send_op(&node[0], KVPOOL__OP__KIND__MKDIR, "d");
+	run_while_held();
+	fake_sync(&node[1], 0, 5);
+	run_while_held();
+	assert_int_equal(0, node[1].nsynced);
+	refuse_writes(false);
+	run_until(&loop, node[1].nsynced);
+}
+
 static void what_waits_outlives_the_session_that_caused_it(void **state)
 {
 	(void)state;
@@ -875,6 +897,7 @@ int main(void)
 		T(a_part_of_large_records_is_shorter),
 		T(an_inventory_waits_for_etcd_in_parts),
 		T(a_node_waiting_for_welcome_is_not_silent),
+		T(a_sync_waits_for_etcd),
 		T(what_waits_outlives_the_session_that_caused_it),
 		T(no_copy_goes_before_its_removal_is_in_etcd),
 		T(a_copy_that_is_asked_about_waits_as_well),
