@@ -303,7 +303,8 @@ CALL(int, -1, ENOMEM, access, (const char *path, int mode), (path, mode))
 CALL(int, -1, EMFILE, memfd_create, (const char *name, unsigned int flags),
      (name, flags))
 CALL(int, -1, EMFILE, pipe2, (int fds[2], int flags), (fds, flags))
-CALL(ssize_t, -1, EIO, getrandom, (void *p, size_t n, unsigned int flags),
+/* Without flags it fails in no other way: the product asserts so. */
+CALL(ssize_t, -1, EINTR, getrandom, (void *p, size_t n, unsigned int flags),
      (p, n, flags))
 CALL(void *, MAP_FAILED, ENOMEM, mmap,
      (void *p, size_t n, int prot, int flags, int fd, off_t at),
