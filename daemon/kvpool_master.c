@@ -406,21 +406,35 @@ static int start_admin(struct program *p)
 	return 0;
 }
 
+static int start_base(struct program *p)
+{
+	struct daemon_program *base = &p->base;
+	int rc = daemon_program_open(base, stop);
+
+	if (!rc)
+		rc = pool_trust_metrics(&conf.trust, base->metrics);
+	if (!rc)
+		rc = daemon_tls_open(&base->tls, conf.tls_dir, POOL_ROLE_MASTER,
+				     &base->loop, base->metrics);
+	if (!rc)
+		rc = daemon_links_show(&base->tls, conf.insecure,
+				       base->metrics);
+	if (!rc)
+		rc = POOL_TURNS_REGISTER(base->metrics, &base->turns,
+					 "kvpool_master_loop_turn");
+	if (!rc && conf.allow_faults)
+		rc = daemon_faults_allow(base->metrics);
+	return rc;
+}
+
+/* On an error the process exits, which closes all that is open. */
 static int run(void)
 {
 	static struct program p;
-	int rc;
+	int rc = start_base(&p);
 
-	/* On an error the process exits, which closes all that is open. */
-	if (daemon_program_open(&p.base, stop) ||
-	    pool_trust_metrics(&conf.trust, p.base.metrics) ||
-	    daemon_tls_open(&p.base.tls, conf.tls_dir, POOL_ROLE_MASTER,
-			    &p.base.loop, p.base.metrics) ||
-	    daemon_links_show(&p.base.tls, conf.insecure, p.base.metrics) ||
-	    POOL_TURNS_REGISTER(p.base.metrics, &p.base.turns,
-				"kvpool_master_loop_turn") ||
-	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)))
-		return 1;
+	if (rc)
+		return daemon_start_failed(rc);
 	rc = start_master(&p);
 	if (status_of(rc) > 1)
 		return status_of(rc);

@@ -63,7 +63,8 @@ int node_asked_open(struct pool_node *n)
 				"Distinct names among the look-ups in the "
 				"window (estimate)");
 	}
-	node_asked_tick(n, pool_now_ms());
+	if (!err)
+		node_asked_tick(n, pool_now_ms());
 	return err;
 }
 
