@@ -35,6 +35,8 @@ struct etcd_state {
 	size_t queue_bytes;
 	uint64_t appended, settled, cost;
 	unsigned int writing;	 /* items of the transaction in flight */
+	int64_t last;		 /* revision of the last transaction; it may
+				    not be known */
 	uint64_t retry_ms;	 /* no transaction before */
 	unsigned int kind;	 /* enum kind being loaded */
 	char from[KEY_MAX];	 /* first key of the next page */
@@ -422,6 +424,27 @@ static void written(struct etcd_state *s)
 	s->o.settled(s->o.arg);
 }
 
+static struct etcd_slice key_of(const struct etcd_state *s, const char *name,
+				char key[KEY_MAX])
+{
+	int n = snprintf(key, KEY_MAX, "%s%s", s->o.prefix, name);
+
+	assert(n > 0 && n < KEY_MAX);
+	return etcd_slice(key, (size_t)n);
+}
+
+/* If this is still the leader, one that timed out was executed, or it is the
+ * leader's first: now the last one is known, and it is sent again. */
+static void refused(struct etcd_state *s, const json_t *answer)
+{
+	const json_t *leader = etcd_txn_kv(answer, 0);
+
+	if (!leader || etcd_int(leader, "create_revision") != s->o.fence)
+		return s->o.failed(s->o.arg, "etcd has another leader");
+	s->last = etcd_int(etcd_txn_kv(answer, 1), "mod_revision");
+	etcd_state_flush(s);
+}
+
 static void on_written(struct etcd_req *r, int err, json_t *answer)
 {
 	struct etcd_state *s = pool_container_of(r, struct etcd_state, req);
@@ -438,22 +461,30 @@ static void on_written(struct etcd_req *r, int err, json_t *answer)
 		return;
 	}
 	if (!json_is_true(json_object_get(answer, "succeeded")))
-		return s->o.failed(s->o.arg, "etcd has another leader");
+		return refused(s, answer);
+	s->last = etcd_int(json_object_get(answer, "header"), "revision");
 	written(s);
 }
 
 void etcd_state_flush(struct etcd_state *s)
 {
-	char key[KEY_MAX];
-	int n = snprintf(key, sizeof(key), "%sleader", s->o.prefix);
-	json_t *fence, *body = NULL;
+	json_t *compare, *ops, *body;
+	struct etcd_slice leader, last;
+	char leader_key[KEY_MAX], last_key[KEY_MAX];
 
 	if (s->busy || s->closed || pool_list_empty(&s->queue) ||
 	    pool_now_ms() < s->retry_ms)
 		return;
-	fence = etcd_compare(etcd_slice(key, (size_t)n), "create_revision",
-			     s->o.fence);
-	body = etcd_txn(json_pack("[o]", fence), batch(s), NULL);
+	leader = key_of(s, "leader", leader_key);
+	last = key_of(s, "state/last", last_key);
+	ops = batch(s);
+	json_array_append_new(ops,
+			      etcd_op_put(last, etcd_slice(NULL, 0), 0));
+	compare = json_pack(
+		"[o,o]", etcd_compare(leader, "create_revision", s->o.fence),
+		etcd_compare(last, "mod_revision", s->last));
+	body = etcd_txn(compare, ops, json_pack("[o,o]", etcd_op_get(leader),
+						etcd_op_get(last)));
 	s->req.cb = on_written;
 	s->busy = !etcd_start(s->o.etcd, &s->req, ETCD_TXN, body, CALL_MS);
 }

@@ -16,7 +16,9 @@
  * record of each key is written: nobody sees the state between two records of
  * one transaction. Each is guarded by the leader's fence, so that a former
  * leader writes nothing. A failed one is retried until it succeeds or the lease
- * ends.
+ * ends. Each also writes <prefix>state/last, and requires that its revision is
+ * that of the transaction before: one that timed out, and reaches etcd after
+ * its retry, changes nothing.
  *
  * The queue holds at most ETCD_STATE_QUEUE_MAX bytes. If a record cannot be
  * queued, `failed` is called and the leader must resign. Changes whose records
@@ -88,12 +90,12 @@ void etcd_state_forget(struct etcd_state *s, const struct master_grave *g);
 /* Start writing the queue, unless a transaction is in flight or a retry is not
  * due yet. */
 void etcd_state_flush(struct etcd_state *s);
-/* How many records have been queued so far, and how many of these, in order,
- * are in etcd. */
 /* What the records so far have cost: each 1, and 1 for each ETCD_STATE_UNIT
  * bytes of it. */
 uint64_t etcd_state_cost(const struct etcd_state *s);
 bool etcd_state_is_crowded(const struct etcd_state *s);
+/* How many records have been queued so far, and how many of these, in order,
+ * are in etcd. */
 uint64_t etcd_state_mark(const struct etcd_state *s);
 uint64_t etcd_state_settled(const struct etcd_state *s);
 

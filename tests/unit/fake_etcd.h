@@ -29,6 +29,7 @@ enum fake_fault {
 	FAKE_REFUSES,	 /* etcd's own 400 */
 	FAKE_LOSES_WORD, /* executes the request, but answers too late */
 	FAKE_SILENT,	 /* answers nothing in time */
+	FAKE_LATE,	 /* executes the request too late, too */
 };
 
 struct fake_key {
@@ -45,7 +46,7 @@ struct fake_etcd {
 	int64_t revision, last_lease;
 	bool lease_gone; /* all leases have expired: for keepalive */
 	enum fake_fault fault;
-	unsigned int fault_ms; /* of LOSES_WORD, SILENT */
+	unsigned int fault_ms; /* of LOSES_WORD, SILENT, LATE */
 	const char *fault_only; /* only requests with this text; NULL: all */
 	unsigned int fault_times; /* 0: always */
 	unsigned int asked, puts, txns; /* requests; of these, by kind */
@@ -439,7 +440,13 @@ static enum MHD_Result fake_reply(struct fake_etcd *f, struct MHD_Connection *c,
 		fault = FAKE_FINE;
 	else if (f->fault_times && !--f->fault_times)
 		f->fault = FAKE_FINE;
-	if (fault == FAKE_FINE || fault == FAKE_LOSES_WORD) {
+	if (fault == FAKE_LATE) {
+		pthread_mutex_unlock(&f->lock);
+		fake_sleep(ms);
+		pthread_mutex_lock(&f->lock);
+	}
+	if (fault == FAKE_FINE || fault == FAKE_LOSES_WORD ||
+	    fault == FAKE_LATE) {
 		msg = json_loads(body, 0, NULL);
 		answer = fake_etcd_do(f, path, msg);
 		json_decref(msg);

@@ -435,8 +435,7 @@ static void the_next_leader_finds_what_was_written(void **state)
 
 static void settle(uint64_t records)
 {
-	etcd_state_flush(st);
-	run_until(etcd_state_settled(st) == records);
+	run_until((etcd_state_flush(st), etcd_state_settled(st) == records));
 	assert_int_equal(0, fake.repeats);
 }
 
@@ -528,11 +527,41 @@ static void what_fails_is_repeated_and_nothing_is_lost(void **state)
 	run_until(pool_counter_value(&stats.failed));
 	assert_int_equal(0, etcd_state_settled(st));
 	fake_set(&fake, FAKE_FINE, 0);
-	while (etcd_state_settled(st) < 250) {
-		uv_run(&loop, UV_RUN_ONCE);
-		etcd_state_flush(st);
-	}
+	settle(250);
 	assert_int_equal(250, fake_count(&fake, KEY_TOMBS));
+	etcd_state_close(st);
+}
+
+static void one_that_etcd_executes_after_its_retry_changes_nothing(void **state)
+{
+	unsigned int txns;
+
+	(void)state;
+	open_one(&c[0], "h:1");
+	run_until(c[0].elected);
+	open_state(&c[0]);
+	txns = fake.txns;
+	bury("k1", 1);
+	fake_set_once(&fake, FAKE_LATE, 2500, "compare");
+	etcd_state_flush(st);
+	run_until(pool_counter_value(&stats.failed));
+	bury("k1", 2);
+	settle(2);
+	bury("k1", 3);
+	settle(3);
+	assert_int_equal(txns + 2, fake.txns);
+	run_until(fake.txns == txns + 3);
+	bury("k2", 4);
+	settle(4);
+	assert_int_equal(0, failed);
+	etcd_state_close(st);
+	open_state(&c[0]);
+	assert_int_equal(0, etcd_state_replay(st, on_record, NULL));
+	assert_string_equal("k1:3 k2:4 ", replayed);
+	/* The next leader does not know the last transaction. */
+	bury("k2", 5);
+	settle(1);
+	assert_int_equal(txns + 6, fake.txns);
 	etcd_state_close(st);
 }
 
@@ -587,6 +616,7 @@ int main(void)
 		T(records_of_many_keys_are_several_transactions),
 		T(one_that_is_leader_no_more_writes_nothing),
 		T(what_fails_is_repeated_and_nothing_is_lost),
+		T(one_that_etcd_executes_after_its_retry_changes_nothing),
 		T(too_much_is_written_at_once),
 		T(a_damaged_record_is_not_passed_over),
 	};
