@@ -25,13 +25,20 @@ uint64_t master_next_gen(struct master *m)
 	return m->epoch << POOL_GEN_SEQ_BITS | ++m->gen_seq;
 }
 
+/* Each may be a record in the state. */
+static void forget(struct master *m, uint64_t before_wall_ns)
+{
+	if (!master_keep_crowded(m))
+		master_map_forget(&m->map, before_wall_ns, FORGET_MAX);
+}
+
 static void tick_state(struct master *m, uint64_t now_ms)
 {
 	uint64_t before = pool_wall_ns();
 	int fd;
 
 	before = before > MASTER_TOMB_AGE_NS ? before - MASTER_TOMB_AGE_NS : 0;
-	master_map_forget(&m->map, before, FORGET_MAX);
+	forget(m, before);
 	if (!master_keeps(m))
 		return;
 	master_keep_lost(m);
@@ -380,7 +387,7 @@ static void on_pump(uv_timer_t *t)
 	m->pump_armed = false;
 	if (!master_acting(m))
 		return;
-	master_map_forget(&m->map, 0, FORGET_MAX);
+	forget(m, 0);
 	master_repair_run(m, pool_now_ms());
 	master_pump(m);
 	master_ops_quanta(m);

@@ -575,6 +575,84 @@ static void an_inventory_waits_for_etcd_in_parts(void **state)
 	assert_int_equal(3, pool_counter_value(got));
 }
 
+#define NMANY 200u
+
+static void settle(struct master *m)
+{
+	run_until(&loop, master_keep_settled(m, master_keep_mark(m)));
+}
+
+/* Those of "many0" and so on, each with other contents than before. */
+static void publish_many(uint64_t salt)
+{
+	Kvpool__Ops ops = KVPOOL__OPS__INIT;
+	Kvpool__Op op[NMANY], *list[NMANY];
+	Kvpool__Meta meta[NMANY];
+	char path[NMANY][16];
+	uint64_t sum[NMANY][2];
+
+	for (unsigned int i = 0; i < NMANY; i++) {
+		snprintf(path[i], sizeof(path[i]), "many%u", i);
+		fake_meta(&meta[i], path[i], 0);
+		sum[i][0] = salt;
+		sum[i][1] = i;
+		meta[i].sum.data = (uint8_t *)sum[i];
+		kvpool__op__init(&op[i]);
+		op[i].kind = KVPOOL__OP__KIND__PUBLISH;
+		op[i].meta = &meta[i];
+		list[i] = &op[i];
+	}
+	ops.ops = list;
+	ops.n_ops = NMANY;
+	node[0].ops_done = false;
+	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_OPS, 7,
+					   &ops.base));
+	run_until(&loop, node[0].ops_done);
+}
+
+static void evict_many(struct master *m)
+{
+	Kvpool__Evict ev = KVPOOL__EVICT__INIT;
+	Kvpool__Meta meta[NMANY], *list[NMANY];
+	char path[NMANY][16];
+	const struct master_file *f;
+
+	for (unsigned int i = 0; i < NMANY; i++) {
+		snprintf(path[i], sizeof(path[i]), "many%u", i);
+		f = master_map_file(&m->map, path[i], strlen(path[i]));
+		fake_meta(&meta[i], path[i], f ? f->gen : 1);
+		list[i] = &meta[i];
+	}
+	ev.entries = list;
+	ev.n_entries = NMANY;
+	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_EVICT, 0,
+					   &ev.base));
+}
+
+/* Otherwise all fsyncs would wait for them. */
+static void evictions_that_leave_tombstones_are_bounded(void **state)
+{
+	const struct pool_counter *refused;
+	struct master *m;
+
+	(void)state;
+	lead();
+	m = master_ha_leading(ha);
+	refused = &m->stats.c[MC_EVICT_REFUSED];
+	join_and_watch(&node[0]);
+	publish_many(1);
+	publish_many(2);
+	settle(m);
+	make_etcd_slow(10 * MASTER_OPS_QUANTUM_MS);
+	evict_many(m);
+	run_until(&loop, m->map.ntombs);
+	assert_in_range(m->map.ntombs, MASTER_UNSETTLED_MAX, NMANY - 1);
+	assert_int_equal(NMANY - m->map.ntombs, pool_counter_value(refused));
+	settle(m);
+	evict_many(m);
+	run_until(&loop, m->map.ntombs == NMANY);
+}
+
 /* ---- whatever ends meanwhile ---- */
 
 /* Both nodes watch, node 1 has "k", and later changes are not stored in
@@ -896,6 +974,7 @@ int main(void)
 		T(the_next_part_waits_until_etcd_has_the_last),
 		T(a_part_of_large_records_is_shorter),
 		T(an_inventory_waits_for_etcd_in_parts),
+		T(evictions_that_leave_tombstones_are_bounded),
 		T(a_node_waiting_for_welcome_is_not_silent),
 		T(a_sync_waits_for_etcd),
 		T(what_waits_outlives_the_session_that_caused_it),
