@@ -32,6 +32,7 @@
 
 #include "master/etcd.h"
 #include "master/state.h"
+#include "pool/conn/wire.h"
 
 struct master_grave;
 
@@ -43,7 +44,7 @@ struct master_grave;
 /* Queued bytes beyond which nothing that can wait appends records. */
 #define ETCD_STATE_CROWDED (2u << 20)
 #define ETCD_STATE_QUEUE_MAX (32u << 20)
-#define ETCD_STATE_UNIT 1024u /* bytes of etcd_state_cost */
+#define ETCD_STATE_UNIT POOL_OPS_STATE_UNIT /* bytes of etcd_state_cost */
 
 struct etcd_state;
 

@@ -91,7 +91,7 @@ struct master_answers {
  * member with MASTER_UNSETTLED_MAX records waits until etcd has them, and parts
  * of a message have at most as many changes. Beside endless changes of
  * directories, the p99 of others' fsyncs was 7 times that of quiet ones with
- * 256 records, 2.5 to 3.1 with 64, and 2.7 with 24 (`etcd.dirs` of
+ * 256 records, 2.4 to 3.7 with 32, and 1.6 to 2.4 with 12 (`etcd.dirs` of
  * tests/it/it_hostile_etcd.sh).
  */
 #define MASTER_OPS_QUANTUM_MS 10u

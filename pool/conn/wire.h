@@ -44,10 +44,12 @@
 #define POOL_ASKED_LOADED_MAX (1ull << 52)
 #define POOL_OPS_QUANTUM 256 /* changes of a node in one OPS; then the node may
 				have to wait (master/members.h) */
-/* Of these, changes of what the master keeps in its state: all but PUBLISH. A
+/* The cost of those of them that change the master's state (all but PUBLISH):
+ * each 1, and 1 for each POOL_OPS_STATE_UNIT bytes of names and attributes. A
  * mount is sent no change, and so delays all fsyncs, while a message of its own
- * is executed, which with etcd is done in parts of so many. */
-#define POOL_OPS_STATE 32
+ * is executed, which with etcd is done in parts of this cost. */
+#define POOL_OPS_STATE 12
+#define POOL_OPS_STATE_UNIT 1024
 /* Senders of batches start a new message beyond this payload size (a path alone
  * may take 4 KiB). */
 #define POOL_BATCH_BYTES (256u << 10)

@@ -353,7 +353,7 @@ struct batch {
 	Kvpool__Meta meta[POOL_BATCH_MAX];
 	XXH128_canonical_t sum[POOL_BATCH_MAX];
 	struct node_before_pb *before[POOL_BATCH_MAX]; /* owns, or NULL */
-	size_t n, bytes, nstate;
+	size_t n, bytes, state; /* cost: POOL_OPS_STATE */
 };
 
 static int fill_publish(struct batch *b, struct node_op *op, Kvpool__Meta *m)
@@ -449,6 +449,15 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 	return 0;
 }
 
+/* Of the record that the change makes, which has the name twice. */
+static size_t state_cost(const struct node_op *op)
+{
+	if (op->kind == KVPOOL__OP__KIND__PUBLISH)
+		return 0;
+	return 1 + (2 * op->path_len + pool_xattrs_size(op->c.xattrs)) /
+			   POOL_OPS_STATE_UNIT;
+}
+
 static int fill(struct pool_node *n, struct batch *b, struct node_op *op)
 {
 	Kvpool__Op *po = &b->op[b->n];
@@ -482,7 +491,7 @@ static int fill(struct pool_node *n, struct batch *b, struct node_op *op)
 	}
 	b->list[b->n] = po;
 	b->n++;
-	b->nstate += op->kind != KVPOOL__OP__KIND__PUBLISH;
+	b->state += state_cost(op);
 	b->bytes += m->path.len + 64 + (m->n_xattrs ? POOL_XATTRS_MAX : 0);
 	return 0;
 }
@@ -495,7 +504,7 @@ static void batch_reset(struct batch *b)
 		free(b->meta[i].xattrs);
 		free(b->before[i]);
 	}
-	b->n = b->bytes = b->nstate = 0;
+	b->n = b->bytes = b->state = 0;
 }
 
 /* Numbers the changes just sent, and records node->seen_gen. */
@@ -514,7 +523,7 @@ static void number(struct pool_node *n, struct pool_list *sent)
 
 static bool is_batch_full(const struct batch *b)
 {
-	return b->n == POOL_OPS_QUANTUM || b->nstate == POOL_OPS_STATE ||
+	return b->n == POOL_OPS_QUANTUM || b->state >= POOL_OPS_STATE ||
 	       b->bytes >= POOL_BATCH_BYTES;
 }
 
@@ -524,7 +533,7 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 	struct node_op *op;
 	int err;
 
-	b->n = b->bytes = b->nstate = 0;
+	b->n = b->bytes = b->state = 0;
 	pool_list_init(&sent);
 	pool_list_each(it, tmp, &n->ops_waiting) {
 		if (is_batch_full(b))
@@ -619,7 +628,7 @@ void node_ops_hand_over(struct pool_node *n, struct pool_handover *h)
 		h->err = -ENOMEM;
 		return;
 	}
-	b->n = b->bytes = b->nstate = 0;
+	b->n = b->bytes = b->state = 0;
 	for (i = 0; i < 2; i++) {
 		pool_list_each(it, tmp, lists[i]) {
 			if (!hand_over_op(n, b,

@@ -39,7 +39,9 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     names MASTER SIZE [N] *  publishes files and unlinks them, SIZE changes a message, N
                           messages in flight: as many as a node has, 4
     dirs MASTER SIZE [N] *  the same with directories, which are in the master's state
+    large_dirs MASTER SIZE [N] *  the same, with the longest names, and attributes
     one_dir MASTER SIZE [N] *  makes and removes one directory
+    user MOUNT *          the same as large_dirs, by a mount
     gone MASTER *         an inventory without an end, of what it has evicted
     gets PEER N *         N connections with GETs in a row, none reads
     liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
@@ -668,11 +670,34 @@ def dirs(at, size, window=4):
             lambda name: op(RMDIR, name), b"dir%d")
 
 
+def large_dirs(at, size, window=4):
+    """Records of more than 8 KB each."""
+    note = [(10, packed((1, b"user.n%d" % i), (2, 900 * b"n"))) for i in range(4)]
+    endless(at, size, window, lambda name: op(MKDIR, name, (6, 0o755), *note),
+            lambda name: op(RMDIR, name), b"/".join(15 * [250 * b"x"]) + b"/%d")
+
+
 def one_dir(at, size, window=4):
     """Its last change is never in etcd yet."""
     pair = [op(MKDIR, b"dir", (6, 0o755)), op(RMDIR, b"dir")]
     endless_frames(at, int(size), window,
                    [frame(OPS, packed(*int(size) // 2 * pair), req=1)])
+
+
+def user(mount):
+    """Of a mount, through which such changes come as a node sends them."""
+    os.chdir(mount)
+    for name in 15 * [240 * "x"]:
+        os.makedirs(name, exist_ok=True)
+        os.chdir(name)
+    say("on")
+    made = 0
+    while not over.is_set():
+        os.mkdir("%d" % (made % 300))
+        os.setxattr("%d" % (made % 300), "user.n", (3900 - made % 7) * b"n")
+        os.rmdir("%d" % (made % 300))
+        made += 1
+    say("names", made)
 
 
 def gone(at):
@@ -700,7 +725,7 @@ def endless(at, size, window, made, removed, name):
     """Each change is work for all mounts."""
     size = int(size)
     frames = []
-    for first in range(0, 16384, size):
+    for first in range(0, 16384 // (1 + len(name) // 256), size):
         some = [name % i for i in range(first, first + size)]
         frames += [frame(OPS, packed(*map(change, some)), req=1)
                    for change in (made, removed)]
@@ -1005,8 +1030,8 @@ def main(args):
             sys.exit(__doc__)
         args = args[2:]
     known = (client, burn, knock, oversized, replay, links, seen, tries, posing,
-             claim, half, slow, grow, deaf, joins, ops, names, dirs,
-             one_dir, gone, gets, liar, master)
+             claim, half, slow, grow, deaf, joins, ops, names, dirs, large_dirs,
+             one_dir, user, gone, gets, liar, master)
     what = {f.__name__: f for f in known}.get(args[0]) if args else None
     if not what:
         sys.exit(__doc__)

@@ -585,9 +585,9 @@ etcd_floods() {
 	a=${mount[a]} b=${mount[b]} from=127.0.0.2
 	victims=master budget=65536
 	local kind
-	for kind in one_dir dirs; do
+	for kind in one_dir dirs large_dirs; do
 		mark master kvpool_master_ops_turns_total
-		beside etcd.$kind 2 $kind "${listen[master]}" 256
+		beside etcd.$kind 2 $kind "${listen[master]}" 64
 		rises master kvpool_master_ops_turns_total 10
 		! grep ^ended "$tmp/attack" || fail "$attack: it was cut off"
 		echo "   $(tr '\n' ';' <"$tmp/attack")"
@@ -596,6 +596,8 @@ etcd_floods() {
 	beside etcd.gone 2 gone "${listen[master]}"
 	rises master kvpool_master_inventory_turns_total
 	! grep ^ended "$tmp/attack" || fail "$attack: it was cut off, or the leader resigned"
+	echo "   $(tr '\n' ';' <"$tmp/attack")"
+	beside etcd.user 2 user "$b"
 	echo "   $(tr '\n' ';' <"$tmp/attack")"
 }
 

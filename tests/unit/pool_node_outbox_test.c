@@ -595,20 +595,27 @@ static void a_rename_over_another_s_file_names_its_caller(void **state)
 						   7)->account.kind);
 }
 
-/* Directories that are made while no change can be sent. */
-static void make_unsent(struct fixture *f, int ndirs)
+static struct node_dirent *make(struct fixture *f, struct node_dirent *in,
+				const char *name)
 {
 	static const struct node_attr attr = { .mode = 0755 };
 	struct node_dirent *d;
-	char name[16];
+
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), in, name, strlen(name),
+					    &attr, &d));
+	return d;
+}
+
+/* Directories that are made while no change can be sent. */
+static void make_unsent(struct fixture *f, struct node_dirent *in,
+			size_t ndirs)
+{
+	char name[24];
 
 	refuses_ops = node(f, 0);
-	for (int k = 0; k < ndirs; k++) {
-		snprintf(name, sizeof(name), "d%d", k);
-		assert_int_equal(0, pool_node_mkdir(node(f, 0),
-						    pool_node_root(node(f, 0)),
-						    name, strlen(name), &attr,
-						    &d));
+	for (size_t k = 0; k < ndirs; k++) {
+		snprintf(name, sizeof(name), "d%zu", k);
+		make(f, in, name);
 	}
 }
 
@@ -619,7 +626,7 @@ static void changes_that_could_not_be_sent_keep_their_order(void **state)
 	struct fixture *f = *state;
 
 	start_pool(f, 1);
-	make_unsent(f, 2 * POOL_BATCH_MAX);
+	make_unsent(f, pool_node_root(node(f, 0)), 2 * POOL_BATCH_MAX);
 	node_ops_send(node(f, 0));
 	assert_true(pool_list_empty(&node(f, 0)->ops_sent));
 	assert_int_equal(2 * POOL_BATCH_MAX, node(f, 0)->nops);
@@ -634,15 +641,29 @@ static void a_message_has_few_changes_of_the_state(void **state)
 {
 	struct fixture *f = *state;
 	const struct pool_counter *messages;
+	struct node_dirent *in;
 	uint64_t before;
+	char name[251];
 
 	start_pool(f, 1);
 	messages = &f->master->stats.requests[POOL_MSG_OPS];
 	before = pool_counter_value(messages);
-	make_unsent(f, 3 * POOL_OPS_STATE);
+	in = pool_node_root(node(f, 0));
+	make_unsent(f, in, 3 * POOL_OPS_STATE);
 	refuses_ops = NULL;
 	run_until(f, node(f, 0)->nops == 0);
 	assert_int_equal(before + 3, pool_counter_value(messages));
+	/* Records with names of twice 1000 bytes cost 2. */
+	memset(name, 'n', sizeof(name) - 1);
+	name[sizeof(name) - 1] = 0;
+	for (int i = 0; i < 4; i++)
+		in = make(f, in, name);
+	run_until(f, node(f, 0)->nops == 0);
+	before = pool_counter_value(messages);
+	make_unsent(f, in, 3 * POOL_OPS_STATE);
+	refuses_ops = NULL;
+	run_until(f, node(f, 0)->nops == 0);
+	assert_int_equal(before + 6, pool_counter_value(messages));
 }
 
 int main(int argc, char **argv)
