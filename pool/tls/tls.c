@@ -82,6 +82,7 @@ struct pool_tls_stream {
 	SSL *ssl;
 	int fd;
 	bool blocking;
+	bool dry; /* the last read emptied the socket */
 	unsigned int roles;
 	char *host; /* owns, or NULL */
 	uint64_t start_ns;
@@ -665,6 +666,7 @@ static int bio_read(BIO *b, char *to, size_t cap, size_t *ret)
 		r = recv(s->fd, to, cap, s->blocking ? 0 : MSG_DONTWAIT);
 	while (r < 0 && errno == EINTR);
 	*ret = r > 0 ? (size_t)r : 0;
+	s->dry = *ret < cap;
 	if (r < 0 && errno == EAGAIN)
 		BIO_set_retry_read(b);
 	if (r == 0)
@@ -1000,7 +1002,7 @@ ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap)
 			break;
 		}
 		have += n;
-		if (s->blocking && !SSL_has_pending(s->ssl))
+		if ((s->blocking || s->dry) && !SSL_has_pending(s->ssl))
 			break;
 	}
 	/* OpenSSL would not report the same again. */

@@ -3,16 +3,14 @@
 # the same in turn. Judged by bench_aims beside the plain one and the AES-GCM that
 # one CPU does. Each pool has a node with a store, which passes no descriptors, and
 # a mount on a node without one.
-#   KVTEST_ROUNDS=9 KVTEST_MODES="plain tls auth" (auth: if kvpoold offers it)
+#   KVTEST_ROUNDS=9 KVTEST_MODES="plain tls auth"
 . "$(dirname "$0")/lib_bench.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
 need_fuse
 need openssl jq
 trap 'put_back; cleanup' EXIT
 rounds=${KVTEST_ROUNDS:-9}
-modes="plain tls"
-! kvpoold --help | grep -q -- '--bulk.*auth' || modes+=" auth"
-modes=${KVTEST_MODES:-$modes}
+modes=${KVTEST_MODES:-plain tls auth}
 declare -A master_of=()
 
 enter() { # MODE: of daemons and programs started from here on
