@@ -82,7 +82,8 @@ struct pool_tls_stream {
 	SSL *ssl;
 	int fd;
 	bool blocking;
-	bool dry; /* the last read emptied the socket */
+	bool dry; /* the last read of the socket emptied it. False after much
+		     was read: more arrives while that is decrypted */
 	unsigned int roles;
 	char *host; /* owns, or NULL */
 	uint64_t start_ns;
@@ -666,7 +667,7 @@ static int bio_read(BIO *b, char *to, size_t cap, size_t *ret)
 		r = recv(s->fd, to, cap, s->blocking ? 0 : MSG_DONTWAIT);
 	while (r < 0 && errno == EINTR);
 	*ret = r > 0 ? (size_t)r : 0;
-	s->dry = *ret < cap;
+	s->dry = *ret < cap && *ret < RECORD;
 	if (r < 0 && errno == EAGAIN)
 		BIO_set_retry_read(b);
 	if (r == 0)
