@@ -20,6 +20,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "master/etcd.h"
+
 #define FAKE_KEYS_MAX 512
 
 enum fake_fault {
@@ -268,16 +270,39 @@ static json_t *fake_txn(struct fake_etcd *f, json_t *msg)
 	return e;
 }
 
-/* All keys that begin with `key`, in one page and in order of creation. `key`
- * must end at a group of base64 (tests choose such prefixes). */
+/* The bytes of a key in base64; the caller owns them. */
+static char *fake_bytes(const char *base64, size_t *len)
+{
+	json_t *kv = json_pack("{ss}", "key", base64);
+	char *bytes;
+
+	if (etcd_bytes(kv, "key", &bytes, len))
+		abort();
+	json_decref(kv);
+	return bytes;
+}
+
+static int fake_compare(const char *a, const char *b)
+{
+	size_t na, nb;
+	char *pa = fake_bytes(a, &na), *pb = fake_bytes(b, &nb);
+	int r = memcmp(pa, pb, na < nb ? na : nb);
+
+	free(pa);
+	free(pb);
+	return r ? r : (na > nb) - (na < nb);
+}
+
+/* In one page, and in order of creation. */
 static json_t *fake_range(struct fake_etcd *f, json_t *msg)
 {
 	const char *from = json_string_value(json_object_get(msg, "key"));
+	const char *end = json_string_value(json_object_get(msg, "range_end"));
 	json_t *kvs = json_array();
 
 	for (int i = 0; i < FAKE_KEYS_MAX; i++)
-		if (f->keys[i].key &&
-		    !strncmp(f->keys[i].key, from, strlen(from)))
+		if (f->keys[i].key && fake_compare(f->keys[i].key, from) >= 0 &&
+		    fake_compare(f->keys[i].key, end) < 0)
 			json_array_append_new(kvs, fake_kv(&f->keys[i]));
 	return json_pack("{so so}", "header", fake_header(f), "kvs", kvs);
 }

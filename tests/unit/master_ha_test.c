@@ -477,6 +477,69 @@ static void the_next_part_waits_until_etcd_has_the_last(void **state)
 	assert_int_equal(2 * MASTER_UNSETTLED_MAX, pool_counter_value(made));
 }
 
+#define NMANY 100u
+
+static void settle(struct master *m)
+{
+	run_until(&loop, master_keep_settled(m, master_keep_mark(m)));
+}
+
+/* Changes of "many0" and so on; each salt is another content. */
+static void send_many(Kvpool__Op__Kind kind, uint64_t salt)
+{
+	Kvpool__Ops ops = KVPOOL__OPS__INIT;
+	Kvpool__Op op[NMANY], *list[NMANY];
+	Kvpool__Meta meta[NMANY];
+	char path[NMANY][16];
+	uint64_t sum[NMANY][2];
+
+	for (unsigned int i = 0; i < NMANY; i++) {
+		snprintf(path[i], sizeof(path[i]), "many%u", i);
+		fake_meta(&meta[i], path[i], 0);
+		sum[i][0] = salt;
+		sum[i][1] = i;
+		meta[i].sum.data = (uint8_t *)sum[i];
+		kvpool__op__init(&op[i]);
+		op[i].kind = kind;
+		op[i].meta = &meta[i];
+		list[i] = &op[i];
+	}
+	ops.ops = list;
+	ops.n_ops = NMANY;
+	node[0].ops_done = false;
+	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_OPS, 7,
+					   &ops.base));
+}
+
+static void publish_many(uint64_t salt)
+{
+	send_many(KVPOOL__OP__KIND__PUBLISH, salt);
+	run_until(&loop, node[0].ops_done);
+}
+
+/* Node 1 is awaited. */
+static void before_the_master_is_ready_the_next_part_waits_as_well(void **state)
+{
+	const struct pool_counter *made;
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	close_ha();
+	run_until(&loop, node[0].closed && node[1].closed);
+	open_ha();
+	run_until(&loop, master_ha_leading(ha));
+	dial(&node[0]);
+	assert_true(node[0].welcomed);
+	made = &master_ha_leading(ha)->stats.c[MC_UNLINK];
+	make_etcd_slow(10 * MASTER_OPS_QUANTUM_MS);
+	send_many(KVPOOL__OP__KIND__UNLINK, 1);
+	run_until(&loop, pool_counter_value(made));
+	assert_int_equal(MASTER_UNSETTLED_MAX, pool_counter_value(made));
+	assert_false(master_ha_leading(ha)->ready);
+}
+
 /* Each costs as much as three small ones. */
 static void a_part_of_large_records_is_shorter(void **state)
 {
@@ -573,41 +636,6 @@ static void an_inventory_waits_for_etcd_in_parts(void **state)
 	}
 	assert_int_equal(3 * NGONE, m->map.ntombs);
 	assert_int_equal(3, pool_counter_value(got));
-}
-
-#define NMANY 100u
-
-static void settle(struct master *m)
-{
-	run_until(&loop, master_keep_settled(m, master_keep_mark(m)));
-}
-
-/* Those of "many0" and so on, each with other contents than before. */
-static void publish_many(uint64_t salt)
-{
-	Kvpool__Ops ops = KVPOOL__OPS__INIT;
-	Kvpool__Op op[NMANY], *list[NMANY];
-	Kvpool__Meta meta[NMANY];
-	char path[NMANY][16];
-	uint64_t sum[NMANY][2];
-
-	for (unsigned int i = 0; i < NMANY; i++) {
-		snprintf(path[i], sizeof(path[i]), "many%u", i);
-		fake_meta(&meta[i], path[i], 0);
-		sum[i][0] = salt;
-		sum[i][1] = i;
-		meta[i].sum.data = (uint8_t *)sum[i];
-		kvpool__op__init(&op[i]);
-		op[i].kind = KVPOOL__OP__KIND__PUBLISH;
-		op[i].meta = &meta[i];
-		list[i] = &op[i];
-	}
-	ops.ops = list;
-	ops.n_ops = NMANY;
-	node[0].ops_done = false;
-	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_OPS, 7,
-					   &ops.base));
-	run_until(&loop, node[0].ops_done);
 }
 
 static void evict_many(struct master *m)
@@ -976,6 +1004,7 @@ int main(void)
 		T(a_name_that_never_rests_holds_up_no_fsync),
 		T(the_feed_waits_for_the_answer_to_all_parts),
 		T(the_next_part_waits_until_etcd_has_the_last),
+		T(before_the_master_is_ready_the_next_part_waits_as_well),
 		T(a_part_of_large_records_is_shorter),
 		T(an_inventory_waits_for_etcd_in_parts),
 		T(evictions_that_leave_tombstones_are_bounded),
