@@ -468,7 +468,7 @@ static void on_written(struct etcd_req *r, int err, json_t *answer)
 
 void etcd_state_flush(struct etcd_state *s)
 {
-	json_t *compare, *ops, *body;
+	json_t *compare, *ops, *gets;
 	struct etcd_slice leader, last;
 	char leader_key[KEY_MAX], last_key[KEY_MAX];
 
@@ -478,15 +478,22 @@ void etcd_state_flush(struct etcd_state *s)
 	leader = key_of(s, "leader", leader_key);
 	last = key_of(s, "state/last", last_key);
 	ops = batch(s);
-	json_array_append_new(ops,
-			      etcd_op_put(last, etcd_slice(NULL, 0), 0));
+	gets = json_pack("[o,o]", etcd_op_get(leader), etcd_op_get(last));
+	/* No memory: without one of these etcd would take a transaction of
+	 * another meaning. */
+	if (!gets || json_array_append_new(ops, etcd_op_put(last,
+							    etcd_slice(NULL, 0),
+							    0))) {
+		json_decref(ops);
+		json_decref(gets);
+		return;
+	}
 	compare = json_pack(
 		"[o,o]", etcd_compare(leader, "create_revision", s->o.fence),
 		etcd_compare(last, "mod_revision", s->last));
-	body = etcd_txn(compare, ops, json_pack("[o,o]", etcd_op_get(leader),
-						etcd_op_get(last)));
 	s->req.cb = on_written;
-	s->busy = !etcd_start(s->o.etcd, &s->req, ETCD_TXN, body, CALL_MS);
+	s->busy = !etcd_start(s->o.etcd, &s->req, ETCD_TXN,
+			      etcd_txn(compare, ops, gets), CALL_MS);
 }
 
 uint64_t etcd_state_cost(const struct etcd_state *s)

@@ -565,6 +565,42 @@ static void one_that_etcd_executes_after_its_retry_changes_nothing(void **state)
 	etcd_state_close(st);
 }
 
+static unsigned int allocs, fails_at;
+
+static void *failing_malloc(size_t size)
+{
+	return ++allocs == fails_at ? NULL : malloc(size);
+}
+
+/* The transaction is sent as a whole, or later. The last one is not known at
+ * first, so each first transaction is refused: with a part missing, this would
+ * not be the leader any more. */
+static void without_memory_no_part_of_a_transaction_is_sent(void **state)
+{
+	(void)state;
+	open_one(&c[0], "h:1");
+	run_until(c[0].elected);
+	open_state(&c[0]);
+	bury("k", 1);
+	settle(1);
+	etcd_state_close(st);
+	for (fails_at = 1, allocs = 1; allocs >= fails_at; fails_at++) {
+		open_state(&c[0]);
+		bury("k", fails_at);
+		json_set_alloc_funcs(failing_malloc, free);
+		allocs = 0;
+		etcd_state_flush(st);
+		json_set_alloc_funcs(malloc, free);
+		run_until((etcd_state_flush(st),
+			   failed || etcd_state_settled(st) == 1));
+		assert_int_equal(0, failed);
+		bury("k", fails_at + 1);
+		settle(2);
+		etcd_state_close(st);
+	}
+	assert_in_range(fails_at, 20, 1000);
+}
+
 static void too_much_is_written_at_once(void **state)
 {
 	char path[2048];
@@ -617,6 +653,7 @@ int main(void)
 		T(one_that_is_leader_no_more_writes_nothing),
 		T(what_fails_is_repeated_and_nothing_is_lost),
 		T(one_that_etcd_executes_after_its_retry_changes_nothing),
+		T(without_memory_no_part_of_a_transaction_is_sent),
 		T(too_much_is_written_at_once),
 		T(a_damaged_record_is_not_passed_over),
 	};
