@@ -250,7 +250,8 @@ int daemon_option_check_listen(const struct daemon_option *o, bool any_address,
 	      " --out M\n"
 	      "  kvpool certs issue --dir CA --role node --host HOST --out N\n"
 	      "and used by kvpool-master --tls-dir M and kvpoold --tls-dir N; "
-	      "an --embedded master has none.\n", err);
+	      "kvpool up and\n--embedded have none: start these two instead.\n",
+	      err);
 	return -EINVAL;
 }
 

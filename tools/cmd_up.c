@@ -117,11 +117,25 @@ static void print_next(const char *dir)
 	       address, dir, dir);
 }
 
+/* Checked before --mount, as the remedy is another command. kvpoold reports all
+ * other errors of --listen. */
+static int check_listen(const char *text)
+{
+	struct pool_hostport hp;
+	struct daemon_option o = { .name = "listen", .value = &hp,
+				   .seen = true, .given = text };
+
+	if (!text || pool_parse_hostport(text, 1, &hp))
+		return 0;
+	return daemon_option_check_listen(&o, false, stderr);
+}
+
 int cmd_up(int argc, char **argv)
 {
 	const char *dir = option(argc, argv, "--mount", "KVPOOL_MOUNT");
 	const char *size = option(argc, argv, "--store-size",
 				  "KVPOOL_STORE_SIZE");
+	const char *listen = option(argc, argv, "--listen", "KVPOOL_LISTEN");
 	bool foreground = has(argc, argv, "--foreground");
 	char path[PATH_MAX], program[PATH_MAX], bytes[32];
 	char **args;
@@ -132,6 +146,9 @@ int cmd_up(int argc, char **argv)
 		fputs(usage, stdout);
 		return 0;
 	}
+	if (!option(argc, argv, "--insecure", "KVPOOL_INSECURE") &&
+	    check_listen(listen))
+		return 2;
 	if (!dir || !dir[0]) {
 		fprintf(stderr, "kvpool: up: no --mount given; accepted: the "
 				"directory to mount the pool at\n");

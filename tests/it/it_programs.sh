@@ -39,6 +39,10 @@ refused 2 'unknown option "--nonsense"' kvpool-master --nonsense
 refused 2 '"x" given; accepted: options only' kvpool-master x
 refused 2 'accepted: a subcommand' kvpool nonsense
 refused 2 'no --mount given' kvpool up
+refused 2 'no --mount given' env KVPOOL_INSECURE=yes kvpool up --listen 10.0.0.1
+for line in '^  kvpool certs init ' '^  kvpool certs issue .*master' '^  kvpool certs issue .*node'; do
+	refused 2 "$line" kvpool up --listen 10.0.0.1
+done
 refused 2 '"ro" given; accepted: rw' mount.kvpool m:1 /x -o noatime,ro,insecure
 refused 2 '"suid" given; accepted: rw, nosuid' mount.kvpool m:1 /x -o rw,suid
 refused 2 'mount.kvpool: unknown option "-o bogus"' mount.kvpool m:1 "$tmp" -o bogus=1
