@@ -11,8 +11,6 @@
 #include "master/place.h"
 #include "pool/base/clock.h"
 
-#define EVICTED_UNSETTLED_MAX (4 * MASTER_UNSETTLED_MAX) /* records */
-
 /* ---- surplus ---- */
 
 bool master_give_up_surplus(struct master *m, struct master_file *f,
@@ -137,19 +135,6 @@ static bool enough_leaves(const struct master_session *s,
 	return msg->need && s->member->leaving_bytes + unseen >= msg->need;
 }
 
-/*
- * With etcd, the last copy of a name that had older versions leaves a tombstone
- * in the state. Nodes request evictions again, so those beyond the bound are
- * refused; it is wider than that of changes, which must not keep a node from
- * making room.
- */
-static bool may_bury(const struct master_session *s,
-		     const struct master_file *f)
-{
-	return !f->had_older ||
-	       master_quantum_has(s->m, s->member, EVICTED_UNSETTLED_MAX);
-}
-
 static void evict_item(struct master_session *s, const Kvpool__Evict *msg,
 		       const Kvpool__Meta *meta)
 {
@@ -164,7 +149,7 @@ static void evict_item(struct master_session *s, const Kvpool__Evict *msg,
 	f = master_map_file(&m->map, path, meta->path.len);
 	if (f && f->gen == meta->gen &&
 	    master_file_find_holder(f, s->member->index) >= 0) {
-		if (!enough_leaves(s, msg) && may_bury(s, f))
+		if (!enough_leaves(s, msg))
 			return evict_held(s, f, meta);
 		master_count(m, MC_EVICT_REFUSED);
 		return;
@@ -178,9 +163,14 @@ static void evict_item(struct master_session *s, const Kvpool__Evict *msg,
 				    KVPOOL__DROP__REASON__EVICTED);
 }
 
+/*
+ * The last copy of a name that had older versions leaves a tombstone in the
+ * state. With etcd such records are charged to the member, so that its next
+ * changes wait for them; evictions do not, as a node may need the room now.
+ */
 void master_on_evict(struct master_session *s, const Kvpool__Evict *msg)
 {
-	uint64_t cost;
+	uint64_t cost = master_keep_cost(s->m);
 	size_t i;
 
 	if (msg->n_entries > POOL_BATCH_MAX) {
@@ -188,11 +178,10 @@ void master_on_evict(struct master_session *s, const Kvpool__Evict *msg)
 		return master_session_fail(s, -EPROTO,
 					   "too many entries in one EVICT");
 	}
-	for (i = 0; i < msg->n_entries && !s->ended; i++) {
-		cost = master_keep_cost(s->m);
+	for (i = 0; i < msg->n_entries && !s->ended; i++)
 		evict_item(s, msg, msg->entries[i]);
+	if (s->member)
 		master_quantum_records(s->member, master_keep_cost(s->m) - cost,
 				       master_keep_mark(s->m));
-	}
 	master_kick(s->m);
 }
