@@ -468,7 +468,7 @@ static void on_written(struct etcd_req *r, int err, json_t *answer)
 
 void etcd_state_flush(struct etcd_state *s)
 {
-	json_t *compare, *ops, *gets;
+	json_t *compare, *ops, *put, *gets;
 	struct etcd_slice leader, last;
 	char leader_key[KEY_MAX], last_key[KEY_MAX];
 
@@ -478,12 +478,11 @@ void etcd_state_flush(struct etcd_state *s)
 	leader = key_of(s, "leader", leader_key);
 	last = key_of(s, "state/last", last_key);
 	ops = batch(s);
+	put = etcd_op_put(last, etcd_slice(NULL, 0), 0);
 	gets = json_pack("[o,o]", etcd_op_get(leader), etcd_op_get(last));
 	/* No memory: without one of these etcd would take a transaction of
 	 * another meaning. */
-	if (!gets || json_array_append_new(ops, etcd_op_put(last,
-							    etcd_slice(NULL, 0),
-							    0))) {
+	if (json_array_append_new(ops, put) || !gets) {
 		json_decref(ops);
 		json_decref(gets);
 		return;
