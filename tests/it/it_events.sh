@@ -32,6 +32,10 @@ for i in {1..62}; do head -c 8M /dev/zero >"${mount[a]}/kept/$i" || break; done 
 wait_until 20 has '  full .* % of the pool are free or evictable$'
 rm "${mount[a]}"/kept/*
 wait_until 20 has '  room .* % of the pool are free or evictable$'
+emptied() { # or alpha alone may be full when beta-2 has left
+	http "${admin[master]}/api/nodes" | jq -e 'all(.nodes[]; .used < 32 * 1024 * 1024)' >/dev/null
+}
+wait_until 20 emptied
 echo "== drains, ends"
 kvpool drain 'beta-2' --admin "${admin[master]}" >/dev/null
 wait_until 20 has '  drained .*beta-2: it may be switched off$'

@@ -134,10 +134,12 @@ static int mc_load(const char *path, const char *key, unsigned version)
 				{ buf + 1000 + 64 * KIB,
 				  MC_SIZE - 64 * KIB - 1000 } };
 	ssize_t n = preadv(fd, iov, 3, 0);
+	int err = n < 0 ? errno : 0;
 	ssize_t bad = eng_mismatch(buf, MC_SIZE, eng_seed(key, version));
 	int whole = eng_version(buf, MC_SIZE, key, MC_VERSIONS);
 	free(buf);
 	close(fd);
+	EXPECT(!err, "reading %s: %s", path, strerror(err));
 	EXPECT(n == (ssize_t)MC_SIZE && whole >= 0,
 	       "expected a version of %s by one preadv, got %zd bytes, version "
 	       "%u differs at %zd", path, n, version, bad);
