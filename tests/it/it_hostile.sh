@@ -584,10 +584,12 @@ no_master() {
 etcd_floods() {
 	a=${mount[a]} b=${mount[b]} from=127.0.0.2
 	victims=master budget=65536
-	local kind
+	local kind size
 	for kind in one_dir dirs large_dirs; do
+		size=256
+		[ $kind != large_dirs ] || size=64 # or it exceeds a message
 		mark master kvpool_master_ops_turns_total
-		beside etcd.$kind 2 $kind "${listen[master]}" 64
+		beside etcd.$kind 2 $kind "${listen[master]}" $size
 		rises master kvpool_master_ops_turns_total 10
 		! grep ^ended "$tmp/attack" || fail "$attack: it was cut off"
 		echo "   $(tr '\n' ';' <"$tmp/attack")"
