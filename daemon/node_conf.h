@@ -43,7 +43,8 @@ struct daemon_node_conf {
 	unsigned int log_level;
 	unsigned int transport; /* enum daemon_transport */
 	unsigned int rdma_connect; /* enum daemon_connect */
-	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
+	bool no_passthrough, no_fd_passing, no_ktls;
+	bool embedded, insecure, foreground;
 	bool allow_faults, noexec, noatime, takeover, surge, keeper;
 	const char *keeper_socket; /* of `kvpool keep`; NULL: none */
 	bool recover, version;

@@ -9,6 +9,11 @@
 /* enum daemon_bulk */
 static const char *const bulk_names[] = { "tls", "auth", "plain" };
 
+static json_t *uses_ktls(const struct node_program *p)
+{
+	return json_boolean(pool_tls_allows_kernel(p->base.tls.tls));
+}
+
 json_t *daemon_node_status_json(void *arg)
 {
 	struct node_program *p = arg;
@@ -25,6 +30,7 @@ json_t *daemon_node_status_json(void *arg)
 	json_object_set_new(j, "links", daemon_links_json(&p->base.tls));
 	json_object_set_new(j, "bulk",
 			    json_string(bulk_names[p->conf->bulk]));
+	json_object_set_new(j, "ktls", uses_ktls(p));
 	json_object_set_new(j, "rdma",
 			    json_boolean(p->verbs && verbs_nports(p->verbs)));
 	json_object_set_new(j, "privileges", daemon_privileges_json());
@@ -179,10 +185,10 @@ static json_t *devices_page(void *arg, const struct daemon_admin_query *q,
 	(void)q;
 	(void)ret_status;
 	(void)ret_text;
-	return json_pack("{s:s, s:s, s:o}", "transport",
+	return json_pack("{s:s, s:s, s:o, s:o}", "transport",
 			 names[p->conf->transport], "bulk",
-			 bulk_names[p->conf->bulk], "devices",
-			 verbs_json(p->verbs));
+			 bulk_names[p->conf->bulk], "ktls", uses_ktls(p),
+			 "devices", verbs_json(p->verbs));
 }
 
 const struct daemon_admin_page daemon_node_pages[] = {

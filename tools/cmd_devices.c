@@ -104,7 +104,9 @@ static int print_table(const json_t *json)
 		       "--tls-dir, too.)\n");
 	}
 	if (bulk)
-		printf("bytes of objects over TCP: --bulk %s\n", bulk);
+		printf("bytes of objects over TCP: --bulk %s%s\n", bulk,
+		       json_is_true(json_object_get(json, "ktls")) ?
+			       ", encrypted by the kernel (kTLS)" : "");
 	json_decref(table);
 	return 0;
 }

@@ -114,7 +114,7 @@ static void print_links(const json_t *links, FILE *out)
 		fprintf(out, "links    not protected (--insecure)\n");
 }
 
-/* Prints what TLS does not protect on a node with TLS. */
+/* Prints what TLS does not protect on a node with TLS, and who encrypts. */
 static void print_bulk(const json_t *node, FILE *out)
 {
 	bool rdma = is_true(node, "rdma"),
@@ -125,6 +125,8 @@ static void print_bulk(const json_t *node, FILE *out)
 			     "%s%s%s\n",
 			rdma ? "RDMA" : "", rdma && auth ? ", " : "",
 			auth ? "--bulk auth" : "");
+	if (is_true(node, "ktls"))
+		fprintf(out, "bulk     encrypted by the kernel (kTLS)\n");
 }
 
 static unsigned int link_problems(const json_t *links, FILE *out)

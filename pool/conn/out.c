@@ -381,10 +381,10 @@ static ssize_t send_mapped(struct pool_conn *c, struct conn_out *o,
 }
 
 /*
- * With TLS, and to a peer on this host, send a copy. After sendfile the
- * receiver copies the file's pages from memory. A copy made here leaves the
- * bytes in the CPU's cache, and both sides copy at the same time. The source is
- * a mapping of the file, or a buffer if it cannot be mapped.
+ * With TLS, unless the kernel encrypts, and to a peer on this host, send a copy.
+ * After sendfile the receiver copies the file's pages from memory. A copy made
+ * here leaves the bytes in the CPU's cache, and both sides copy at the same
+ * time. The source is a mapping of the file, or a buffer if it cannot be mapped.
  *
  * Over loopback, two busy CPUs, in ms, for 4 MiB and 32 x 1 MiB: a plain write
  * of memory 1.2 and 11.3; a mapping that is kept 1.2 and 9.4; a buffer 1.5 and
@@ -415,11 +415,13 @@ static bool send_copied(struct pool_conn *c, struct conn_out *o,
 static ssize_t send_file(struct pool_conn *c, struct conn_out *o, size_t want)
 {
 	off_t off = (off_t)o->file_offset;
+	bool in_kernel = c->stream && pool_tls_is_in_kernel(c->stream);
 	ssize_t r;
 
-	if ((c->same_host || c->stream) && send_copied(c, o, want, &r))
+	if ((c->stream ? !in_kernel : c->same_host) &&
+	    send_copied(c, o, want, &r))
 		return r;
-	if (!c->stream)
+	if (!c->stream || in_kernel)
 		return sendfile(c->fd, o->file_fd, &off, want);
 	errno = ENOMEM;
 	return -1;

@@ -99,13 +99,22 @@ bool mover_allows_plain(const struct pool_mover *m)
 	return pool_tls_allows_plain(m->tls) && !link_ports_any(m->links);
 }
 
+/* A lane that sends bulk is encrypted by the kernel where that is possible. */
+static void use_kernel(struct adopted *a)
+{
+	struct pool_tls *tls = a->mover->tls;
+	int err = pool_tls_allows_kernel(tls) ?
+			  pool_tls_to_kernel(tls, a->stream) : 0;
+
+	if (err)
+		pool_warn_limited("kTLS: %s: OpenSSL encrypts instead",
+				  strerror(-err));
+}
+
 static void greet(struct adopted *a)
 {
 	struct pool_mover *m = a->mover;
-	int err;
-
-	a->plain = a->plain && mover_allows_plain(m);
-	err = pool_hello_send(a->lane.conn, m->id, a->lane.number, a->plain);
+	int err = pool_hello_send(a->lane.conn, m->id, a->lane.number, a->plain);
 	/* The socket of a new connection has room for HELLO, so nothing is
 	 * unsent here. */
 	if (!err && a->plain)
@@ -139,6 +148,9 @@ static void adopt_run(struct pool_mail *mail)
 		free(a);
 		return;
 	}
+	a->plain = a->plain && mover_allows_plain(m);
+	if (a->stream && !a->plain)
+		use_kernel(a);
 	if (pool_conn_from_fd(&m->loop, a->fd, &opts, &a->lane.conn)) {
 		free(a);
 		return;

@@ -2,7 +2,8 @@
  * Bytes to be sent are encrypted into a buffer of the thread, up to BATCH at a
  * time, and sent by one system call; only what the socket does not take is
  * copied into memory of the stream. Received bytes are read ahead (16 KiB, or
- * POOL_TLS_BULK_AHEAD), so that one system call serves several records.
+ * POOL_TLS_BULK_AHEAD), so that one system call serves several records. Once the
+ * kernel encrypts (tls_kernel.h), bytes to be sent go straight to the socket.
  */
 #include "pool/tls/tls.h"
 
@@ -22,6 +23,7 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/tls/tls_files.h"
+#include "pool/tls/tls_kernel.h"
 
 #define RECORD SSL3_RT_MAX_PLAIN_LENGTH
 #define BATCH (256u << 10) /* plaintext bytes encrypted by one write */
@@ -66,12 +68,13 @@ struct pool_tls {
 	struct timespec read[3]; /* mtime of the files */
 	enum { LOGGED_NOTHING, LOGGED_SOON, LOGGED_EXPIRED } logged;
 	uint64_t renew_ms;
-	bool plain; /* bulk may be sent unencrypted */
+	bool plain;  /* bulk may be sent unencrypted */
+	bool kernel; /* ... or encrypted by the kernel */
 	struct {
 		uint64_t cert, until_ms;
 	} seen[SEEN_MAX]; /* by pool_tls_is_news */
 	unsigned int next_seen;
-	struct pool_counter accepted, refused, failed, renewed, ended;
+	struct pool_counter accepted, refused, failed, renewed, ended, kernels;
 	struct pool_counter refusals[REFUSALS]; /* together: refused */
 	struct pool_hist shakes;
 	struct pool_gauge expires;
@@ -92,6 +95,11 @@ struct pool_tls_stream {
 	uint64_t shown; /* hash of the peer's certificate; 0: none was seen */
 	struct pool_tls_id peer;
 	X509 *cert; /* owns */
+	/* Of what is sent, until the kernel has it; else its len is 0. */
+	struct tls_secret secret;
+	bool for_kernel; /* keep the secret: the kernel may get it */
+	bool wrote;	 /* OpenSSL has, after the handshake */
+	bool kernel;	 /* pool_tls_to_kernel */
 	uint8_t *sink; /* the thread's buffer, during a write; else NULL */
 	size_t sunk;   /* bytes in it */
 	/* owns: encrypted and unsent, from out_sent to out_len */
@@ -113,6 +121,7 @@ static void certs_unref(struct certs *c)
 }
 
 static int on_verify(int ok, X509_STORE_CTX *x);
+static void on_secret(const SSL *ssl, const char *line);
 
 static int ctx_set(SSL_CTX *ctx, const struct pool_tls_files *f)
 {
@@ -131,6 +140,7 @@ static int ctx_set(SSL_CTX *ctx, const struct pool_tls_files *f)
 				      SSL_MODE_RELEASE_BUFFERS |
 				      SSL_MODE_NO_AUTO_CHAIN);
 	SSL_CTX_set_read_ahead(ctx, 1);
+	SSL_CTX_set_keylog_callback(ctx, on_secret);
 	SSL_CTX_set_verify_depth(ctx, CHAIN_MAX);
 	X509_STORE_set_flags(store, POOL_TLS_STORE_FLAGS);
 	if (!SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) ||
@@ -422,6 +432,16 @@ void pool_tls_ended(struct pool_tls *t)
 	pool_count(&t->ended);
 }
 
+void pool_tls_allow_kernel(struct pool_tls *t, bool allowed)
+{
+	t->kernel = allowed && tls_kernel_has();
+}
+
+bool pool_tls_allows_kernel(const struct pool_tls *t)
+{
+	return t && t->kernel;
+}
+
 void pool_tls_count(struct pool_tls *t, const struct pool_tls_stream *s,
 		    int err)
 {
@@ -523,6 +543,11 @@ int pool_tls_metrics(struct pool_tls *t, struct pool_metrics *metrics)
 			NULL, "Lanes on which both ends ended TLS "
 			"(--bulk auth).");
 	if (!err)
+		err = pool_metrics_counter(
+			metrics, &t->kernels, "kvpool_tls_kernel_lanes_total",
+			NULL, "Lanes on which the kernel encrypts what this "
+			"process sends (kTLS).");
+	if (!err)
 		err = pool_metrics_gauge(
 			metrics, &t->expires,
 			"kvpool_tls_certificate_expires_seconds", NULL,
@@ -574,17 +599,27 @@ static int out_append(struct pool_tls_stream *s, const uint8_t *data,
 	return 0;
 }
 
-/* As send(2), but -errno. */
-static ssize_t send_some(const struct pool_tls_stream *s, const uint8_t *data,
-			 size_t len)
+/* As sendmsg(2), but -errno. */
+static ssize_t send_iov(const struct pool_tls_stream *s,
+			const struct iovec *iov, int n)
 {
+	const struct msghdr m = { .msg_iov = (struct iovec *)iov,
+				  .msg_iovlen = (size_t)n };
 	int flags = MSG_NOSIGNAL | (s->blocking ? 0 : MSG_DONTWAIT);
 	ssize_t r;
 
 	do
-		r = send(s->fd, data, len, flags);
+		r = sendmsg(s->fd, &m, flags);
 	while (r < 0 && errno == EINTR);
 	return r < 0 ? -errno : r;
+}
+
+static ssize_t send_some(const struct pool_tls_stream *s, const uint8_t *data,
+			 size_t len)
+{
+	const struct iovec iov = { .iov_base = (void *)data, .iov_len = len };
+
+	return send_iov(s, &iov, 1);
 }
 
 bool pool_tls_unsent(const struct pool_tls_stream *s)
@@ -637,6 +672,9 @@ static int bio_write(BIO *b, const char *data, size_t len, size_t *ret)
 	struct pool_tls_stream *s = BIO_get_data(b);
 
 	BIO_clear_retry_flags(b);
+	if (s->kernel) /* which would take it for bytes to encrypt */
+		return 0;
+	s->wrote = s->wrote || SSL_is_init_finished(s->ssl);
 	if (s->sink) {
 		if (len > SEALED_MAX - s->sunk)
 			return 0;
@@ -857,6 +895,14 @@ static int on_verify(int ok, X509_STORE_CTX *x)
 
 /* ---- streams ---- */
 
+static void on_secret(const SSL *ssl, const char *line)
+{
+	struct pool_tls_stream *s = SSL_get_app_data(ssl);
+
+	if (s->for_kernel)
+		tls_secret_from_log(ssl, line, &s->secret);
+}
+
 int pool_tls_start(struct pool_tls *t, int fd, const struct pool_tls_want *want,
 		   struct pool_tls_stream **ret)
 {
@@ -880,6 +926,7 @@ int pool_tls_start(struct pool_tls *t, int fd, const struct pool_tls_want *want,
 	}
 	SSL_set_bio(s->ssl, b, b);
 	SSL_set_app_data(s->ssl, s);
+	s->for_kernel = t->kernel && !want->dialled;
 	if (want->bulk)
 		SSL_set_default_read_buffer_len(s->ssl, POOL_TLS_BULK_AHEAD);
 	if (want->dialled)
@@ -894,6 +941,7 @@ void pool_tls_free(struct pool_tls_stream *s)
 {
 	if (!s)
 		return;
+	OPENSSL_cleanse(&s->secret, sizeof(s->secret));
 	SSL_free(s->ssl);
 	X509_free(s->cert);
 	if (s->known)
@@ -989,6 +1037,13 @@ bool pool_tls_peer_has_host(const struct pool_tls_stream *s, const char *host)
 	return pool_tls_has_host(s->cert, host);
 }
 
+/* Has the peer asked for a key update, which OpenSSL will send before what it
+ * writes next? */
+static bool wants_new_key(const struct pool_tls_stream *s)
+{
+	return SSL_get_key_update_type(s->ssl) != SSL_KEY_UPDATE_NONE;
+}
+
 ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap)
 {
 	size_t n, have = 0;
@@ -1005,6 +1060,11 @@ ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap)
 		have += n;
 		if ((s->blocking || s->dry) && !SSL_has_pending(s->ssl))
 			break;
+	}
+	if (s->kernel && wants_new_key(s)) {
+		snprintf(s->why, sizeof(s->why), "the peer asks for a new key, "
+			 "which the kernel cannot be given");
+		err = -EPROTO;
 	}
 	/* OpenSSL would not report the same again. */
 	if (err != -EAGAIN)
@@ -1077,6 +1137,8 @@ ssize_t pool_tls_write(struct pool_tls_stream *s, const struct iovec *iov,
 
 	if (err)
 		return err;
+	if (s->kernel)
+		return send_iov(s, iov, n);
 	s->sink = thread_sink();
 	if (!s->sink)
 		return -ENOMEM;
@@ -1084,4 +1146,25 @@ ssize_t pool_tls_write(struct pool_tls_stream *s, const struct iovec *iov,
 	r = seal_all(s, iov, n);
 	err = sink_empty(s);
 	return err ? err : r;
+}
+
+int pool_tls_to_kernel(struct pool_tls *t, struct pool_tls_stream *s)
+{
+	int err;
+
+	if (!s->secret.len || s->wrote || pool_tls_unsent(s) ||
+	    wants_new_key(s))
+		return -EBUSY;
+	err = tls_kernel_encrypts(s->fd, s->ssl, &s->secret);
+	OPENSSL_cleanse(&s->secret, sizeof(s->secret));
+	if (err)
+		return err;
+	s->kernel = true;
+	pool_count(&t->kernels);
+	return 0;
+}
+
+bool pool_tls_is_in_kernel(const struct pool_tls_stream *s)
+{
+	return s->kernel;
 }

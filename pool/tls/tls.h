@@ -102,6 +102,12 @@ bool pool_tls_allows_plain(const struct pool_tls *t);
 /* TLS has ended on a lane. For the counters. Any thread. */
 void pool_tls_ended(struct pool_tls *t);
 
+/* Bulk that the kernel encrypts (kTLS), where it can: see pool_tls_to_kernel.
+ * Without the kernel's module "tls" it stays not allowed. Call it before the
+ * first stream. t NULL: not allowed. */
+void pool_tls_allow_kernel(struct pool_tls *t, bool allowed);
+bool pool_tls_allows_kernel(const struct pool_tls *t);
+
 /* Counts the handshake of s, which ended with err, and its duration. */
 void pool_tls_count(struct pool_tls *t, const struct pool_tls_stream *s,
 		    int err);
@@ -160,6 +166,15 @@ ssize_t pool_tls_write(struct pool_tls_stream *s, const struct iovec *iov,
  * the socket. */
 int pool_tls_flush(struct pool_tls_stream *s);
 bool pool_tls_unsent(const struct pool_tls_stream *s);
+
+/* From now on the kernel encrypts what an accepted stream sends, so that
+ * sendfile(2) on its socket, too, sends records of TLS, and no copy of a file's
+ * bytes is made in user space. Call it before the first write. t: the one that s
+ * was started with. 0; else the stream is as before: -EBUSY: t did not allow it
+ * when s was started, or something was written; others: the kernel cannot
+ * (tls_kernel.h). */
+int pool_tls_to_kernel(struct pool_tls *t, struct pool_tls_stream *s);
+bool pool_tls_is_in_kernel(const struct pool_tls_stream *s);
 
 /* Does not close the socket. NULL: no-op. */
 void pool_tls_free(struct pool_tls_stream *s);

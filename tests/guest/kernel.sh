@@ -12,7 +12,8 @@
 # What is built into a kernel instead is left out. rxe asks for "crc32" by name;
 # crc32-pclmul is slower than crc32_generic where there is no hardware.
 GUEST_MODULES="virtio_pci virtio_console 9pnet_virtio 9p overlay fuse
-	crc32_generic rdma_rxe rdma_ucm ib_uverbs veth bridge sch_netem sch_tbf"
+	crc32_generic rdma_rxe rdma_ucm ib_uverbs veth bridge sch_netem sch_tbf
+	tls gcm aesni_intel"
 
 # apt's own user cannot write where we want to have it.
 UNSANDBOXED="-o APT::Sandbox::User=root"

@@ -3,9 +3,13 @@
 #include "tests/lib/unit.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 
 #include <openssl/ssl.h>
@@ -658,6 +662,206 @@ static void a_changed_byte_behind_good_ones_breaks_the_stream(void **state)
 	assert_non_null(strstr(pool_tls_why(t.accepts.s), "bad record mac"));
 }
 
+/* ---- encrypted by the kernel ---- */
+
+/* Both ends on a TCP connection, and the accepting one may use the kernel. */
+static void connect_for_kernel(void)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(sin);
+	int l = socket(AF_INET, SOCK_STREAM, 0);
+
+	close(t.dials.fd);
+	close(t.accepts.fd);
+	t.dials.fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(0, bind(l, (struct sockaddr *)&sin, len));
+	assert_int_equal(0, listen(l, 1));
+	assert_int_equal(0, getsockname(l, (struct sockaddr *)&sin, &len));
+	assert_int_equal(0,
+			 connect(t.dials.fd, (struct sockaddr *)&sin, len));
+	t.accepts.fd = accept(l, NULL, NULL);
+	assert_true(t.accepts.fd >= 0);
+	close(l);
+	open_end(&t.dials, pki.node);
+	open_end(&t.accepts, pki.master);
+	pool_tls_allow_kernel(t.dials.tls, true);
+	pool_tls_allow_kernel(t.accepts.tls, true);
+	if (!pool_tls_allows_kernel(t.accepts.tls)) {
+		print_message("skipped: this kernel's module tls is not "
+			      "loaded\n");
+		skip();
+	}
+	shake();
+	assert_int_equal(0, t.dials.err);
+	assert_int_equal(0, t.accepts.err);
+}
+
+static void to_kernel(void)
+{
+	int err = pool_tls_to_kernel(t.accepts.tls, t.accepts.s);
+
+	if (err)
+		fail_msg("%s", strerror(-err));
+	assert_true(pool_tls_is_in_kernel(t.accepts.s));
+}
+
+static void assert_arrives(struct end *to, const uint8_t *what, size_t len)
+{
+	uint8_t *got = malloc(len);
+	size_t have = 0;
+
+	while (have < len) {
+		ssize_t r = pool_tls_read(to->s, got + have, len - have);
+
+		assert_true(r > 0 || r == -EAGAIN);
+		have += r > 0 ? (size_t)r : 0;
+	}
+	assert_memory_equal(what, got, len);
+	free(got);
+}
+
+/* Writes and pieces of a file in turn; and what comes from the other side is
+ * still decrypted. */
+static void what_the_kernel_encrypts_arrives(void **state)
+{
+	static uint8_t bytes[300000], wire[64];
+	struct iovec iov = { .iov_base = bytes, .iov_len = 1000 };
+	int file = memfd_create("bytes", 0);
+	off_t off = 0;
+	size_t sent = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = byte_at(i);
+	assert_int_equal(sizeof(bytes), write(file, bytes, sizeof(bytes)));
+	connect_for_kernel();
+	to_kernel();
+	assert_int_equal(1, figure(&t.accepts, "kernel_lanes_total"));
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(1000, pool_tls_write(t.accepts.s, &iov, 1));
+		assert_true(recv(t.dials.fd, wire, sizeof(wire), MSG_PEEK) > 8);
+		assert_null(memmem(wire, sizeof(wire), bytes, 8));
+		assert_arrives(&t.dials, bytes, 1000);
+		for (off = 0, sent = 0; sent < sizeof(bytes);) {
+			ssize_t r = sendfile(t.accepts.fd, file, &off,
+					     sizeof(bytes) - sent);
+
+			assert_true(r > 0);
+			assert_arrives(&t.dials, bytes + sent, (size_t)r);
+			sent += (size_t)r;
+		}
+	}
+	assert_int_equal(1000, pool_tls_write(t.dials.s, &iov, 1));
+	assert_arrives(&t.accepts, bytes, 1000);
+	assert_false(pool_tls_unsent(t.accepts.s));
+	close(file);
+}
+
+/* Only accepted streams of a process that allows it. */
+static void a_stream_that_may_not_use_the_kernel_does_not(void **state)
+{
+	(void)state;
+	connect_for_kernel();
+	assert_int_equal(-EBUSY, pool_tls_to_kernel(t.dials.tls, t.dials.s));
+	assert_false(pool_tls_is_in_kernel(t.dials.s));
+	to_kernel();
+	pool_tls_free(t.accepts.s);
+	pool_tls_free(t.dials.s);
+	pool_tls_allow_kernel(t.accepts.tls, false);
+	assert_false(pool_tls_allows_kernel(t.accepts.tls));
+	shake();
+	assert_int_equal(-EBUSY,
+			 pool_tls_to_kernel(t.accepts.tls, t.accepts.s));
+}
+
+/* A client with a certificate of the pool that asks for a new key. */
+static SSL *client_that_asks_for_keys(SSL_CTX **ret_ctx)
+{
+	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+	char path[4096];
+	SSL *ssl;
+
+	snprintf(path, sizeof(path), "%s/" POOL_TLS_CERT, pki.node);
+	assert_int_equal(1, SSL_CTX_use_certificate_file(ctx, path,
+							 SSL_FILETYPE_PEM));
+	snprintf(path, sizeof(path), "%s/" POOL_TLS_KEY, pki.node);
+	assert_int_equal(1, SSL_CTX_use_PrivateKey_file(ctx, path,
+							SSL_FILETYPE_PEM));
+	ssl = SSL_new(ctx);
+	pool_tls_free(t.dials.s);
+	pool_tls_free(t.accepts.s);
+	t.dials.s = t.accepts.s = NULL;
+	start_end(&t.accepts);
+	fcntl(t.dials.fd, F_SETFL, O_NONBLOCK);
+	SSL_set_fd(ssl, t.dials.fd);
+	for (int i = 0; i < 10000 && t.accepts.err == -EAGAIN; i++) {
+		(void)SSL_connect(ssl);
+		t.accepts.err = pool_tls_shake(t.accepts.s);
+		usleep(1000);
+	}
+	assert_int_equal(0, t.accepts.err);
+	*ret_ctx = ctx;
+	return ssl;
+}
+
+/* After what has been sent to e has arrived. */
+static ssize_t wait_and_read(struct end *e, uint8_t *byte)
+{
+	struct pollfd p = { .fd = e->fd, .events = POLLIN };
+
+	assert_int_equal(1, poll(&p, 1, 10000));
+	return pool_tls_read(e->s, byte, 1);
+}
+
+static void ask_for_keys(SSL *ssl)
+{
+	assert_int_equal(1, SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED));
+	assert_int_equal(1, SSL_do_handshake(ssl));
+}
+
+/* The key that the kernel would get is not the one in use any more. */
+static void a_stream_with_other_keys_does_not_use_the_kernel(void **state)
+{
+	SSL_CTX *ctx;
+	SSL *ssl;
+	struct iovec iov = { .iov_base = "hello", .iov_len = 5 };
+	uint8_t byte;
+
+	(void)state;
+	connect_for_kernel();
+	ssl = client_that_asks_for_keys(&ctx);
+	ask_for_keys(ssl);
+	assert_int_equal(-EAGAIN, wait_and_read(&t.accepts, &byte));
+	assert_int_equal(-EBUSY,
+			 pool_tls_to_kernel(t.accepts.tls, t.accepts.s));
+	assert_int_equal(5, pool_tls_write(t.accepts.s, &iov, 1));
+	assert_int_equal(-EBUSY,
+			 pool_tls_to_kernel(t.accepts.tls, t.accepts.s));
+	SSL_free(ssl);
+	SSL_CTX_free(ctx);
+}
+
+/* Nobody could answer, so the stream breaks, and sends nothing in between. */
+static void a_request_for_new_keys_breaks_a_stream_of_the_kernel(void **state)
+{
+	SSL_CTX *ctx;
+	SSL *ssl;
+	uint8_t byte;
+
+	(void)state;
+	connect_for_kernel();
+	ssl = client_that_asks_for_keys(&ctx);
+	to_kernel();
+	ask_for_keys(ssl);
+	assert_int_equal(-EPROTO, wait_and_read(&t.accepts, &byte));
+	assert_true(pool_tls_is_broken(t.accepts.s));
+	assert_false(pool_tls_unsent(t.accepts.s));
+	assert_int_equal(-1, recv(t.dials.fd, &byte, 1, MSG_DONTWAIT));
+	SSL_free(ssl);
+	SSL_CTX_free(ctx);
+}
+
 /* ---- renewal ---- */
 
 /* Makes new streams between the same processes. */
@@ -806,6 +1010,10 @@ int main(void)
 		T(the_end_of_the_peer_is_the_end),
 		T(a_changed_byte_breaks_the_stream),
 		T(a_changed_byte_behind_good_ones_breaks_the_stream),
+		T(what_the_kernel_encrypts_arrives),
+		T(a_stream_that_may_not_use_the_kernel_does_not),
+		T(a_stream_with_other_keys_does_not_use_the_kernel),
+		T(a_request_for_new_keys_breaks_a_stream_of_the_kernel),
 		T(new_files_are_used_by_new_streams),
 		T(a_process_keeps_its_role_and_its_cluster),
 		T(a_process_keeps_its_namespaces),

@@ -1,0 +1,41 @@
+/*
+ * Encryption by the kernel (kTLS, module "tls") of what a socket sends. The
+ * handshake stays OpenSSL's, and so does what is received: OpenSSL 3.0 does not
+ * let the kernel decrypt TLS 1.3.
+ *
+ * OpenSSL's own way needs its own socket BIO, and this pool's streams write to
+ * a buffer (tls.c). So the key comes from OpenSSL's key log, and the kernel
+ * gets it by setsockopt(2) (Linux, Documentation/networking/tls.rst).
+ *
+ * Thread: any.
+ */
+#ifndef POOL_TLS_TLS_KERNEL_H
+#define POOL_TLS_TLS_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <openssl/ssl.h>
+
+/* A traffic secret: as long as the hash of the cipher (RFC 8446, 7.1). */
+struct tls_secret {
+	uint8_t bytes[48];
+	size_t len; /* 0: not known */
+};
+
+/* Does this kernel have kTLS? False if the module is not loaded. */
+bool tls_kernel_has(void);
+/* If `line` of the key log (SSL_CTX_set_keylog_callback) has the secret of what
+ * ssl sends after its handshake, sets *to. */
+void tls_secret_from_log(const SSL *ssl, const char *line,
+			 struct tls_secret *to);
+/*
+ * From now on the kernel encrypts what is sent on the connected TCP socket fd
+ * of ssl, which has sent nothing after its handshake, and must not. 0; -errno, and the socket sends as before: -EOPNOTSUPP:
+ * the cipher of ssl is not TLS_AES_256_GCM_SHA384; others: the kernel cannot.
+ */
+int tls_kernel_encrypts(int fd, const SSL *ssl,
+			const struct tls_secret *secret);
+
+#endif
