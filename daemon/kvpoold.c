@@ -615,7 +615,7 @@ static int start(struct node_program *p)
 		pool_tls_set_renew(p->base.tls.tls, p->conf->tls_renew_ms);
 		pool_tls_allow_plain(p->base.tls.tls,
 				     p->conf->bulk == BULK_AUTH);
-		pool_tls_allow_kernel(p->base.tls.tls, !p->conf->no_ktls);
+		rc = daemon_tls_use_kernel(&p->base.tls, p->conf->ktls);
 	}
 	if (!rc)
 		rc = daemon_links_show(&p->base.tls, p->conf->insecure,

@@ -249,12 +249,13 @@ static struct daemon_option options[] = {
 		  "not encrypted where the other node has auth, too. plain: "
 		  "always\n"
 		  "so without --tls-dir." },
-	{ .name = "no-ktls",
-	  .type = OPT_FLAG,
-	  .value = &conf.no_ktls,
-	  .help = "Encrypt such bytes in the daemon, not in the kernel, which "
-		  "is the\n"
-		  "default where the module tls is loaded." },
+	{ .name = "ktls",
+	  .type = OPT_CHOICE,
+	  .value = &conf.ktls,
+	  .arg = "auto|on|off",
+	  .help = "Does the kernel encrypt them (module tls)? auto: if it "
+		  "costs less CPU\n"
+		  "time than OpenSSL." },
 	{ .name = "deadline",
 	  .type = OPT_DURATION,
 	  .value = &conf.deadline_ms,

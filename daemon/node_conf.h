@@ -39,12 +39,12 @@ struct daemon_node_conf {
 	const char *allow_user, *admin_name, *tls_dir;
 	uint64_t tls_renew_ms;
 	unsigned int bulk; /* enum daemon_bulk */
+	unsigned int ktls; /* enum daemon_ktls */
 	struct pool_trust trust; /* from allow_user; unused if insecure */
 	unsigned int log_level;
 	unsigned int transport; /* enum daemon_transport */
 	unsigned int rdma_connect; /* enum daemon_connect */
-	bool no_passthrough, no_fd_passing, no_ktls;
-	bool embedded, insecure, foreground;
+	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
 	bool allow_faults, noexec, noatime, takeover, surge, keeper;
 	const char *keeper_socket; /* of `kvpool keep`; NULL: none */
 	bool recover, version;

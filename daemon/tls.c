@@ -1,8 +1,10 @@
 #include "daemon/tls.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "pool/base/log.h"
+#include "pool/tls/tls_kernel.h"
 
 #define DAY_S 86400
 
@@ -41,6 +43,34 @@ int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 	uv_unref((uv_handle_t *)&t->timer);
 	return uv_timer_start(&t->timer, on_timer, POOL_TLS_CHECK_MS,
 			      POOL_TLS_CHECK_MS);
+}
+
+int daemon_tls_use_kernel(struct daemon_tls *t, enum daemon_ktls how)
+{
+	struct tls_kernel_cost cost;
+	bool use;
+	int err;
+
+	if (!t->tls || how == KTLS_OFF)
+		return 0;
+	err = tls_kernel_measure(&cost);
+	if (err && how == KTLS_ON) {
+		pool_error("--ktls on: the kernel cannot encrypt: %s%s",
+			   strerror(-err),
+			   err == -ENOENT ? " (modprobe tls)" : "");
+		return err;
+	}
+	use = !err && (how == KTLS_ON || cost.kernel < cost.openssl);
+	pool_tls_allow_kernel(t->tls, use);
+	if (err)
+		pool_debug("kTLS: the kernel cannot: %s", strerror(-err));
+	else
+		pool_info("bulk: encrypted by %s: CPU time for 16 KiB: the "
+			  "kernel (kTLS) %.1f us, OpenSSL %.1f us",
+			  use ? "the kernel" : "OpenSSL",
+			  (double)cost.kernel / 1e3,
+			  (double)cost.openssl / 1e3);
+	return 0;
 }
 
 static const char *const links_names[LINKS_KINDS] = { "tls", "users",

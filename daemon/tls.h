@@ -14,6 +14,10 @@
 #include "pool/base/metric.h"
 #include "pool/tls/tls.h"
 
+/* Does the kernel encrypt the bytes of objects that this process sends? In the
+ * order of --ktls. AUTO: if it costs less than OpenSSL. */
+enum daemon_ktls { KTLS_AUTO, KTLS_ON, KTLS_OFF };
+
 enum daemon_links { LINKS_TLS, LINKS_USERS, LINKS_INSECURE, LINKS_KINDS };
 
 struct daemon_tls {
@@ -27,6 +31,9 @@ struct daemon_tls {
  * role: the role that the certificate must have. 0 or -errno, logged. */
 int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 		    uv_loop_t *loop, struct pool_metrics *metrics);
+/* After open, before the first stream: decides it, for which it measures both,
+ * and logs the decision. 0; with KTLS_ON, -errno if the kernel cannot, logged. */
+int daemon_tls_use_kernel(struct daemon_tls *t, enum daemon_ktls how);
 /* After open: logs how connections are protected, and adds the metric. 0 or
  * -ENOMEM. */
 int daemon_links_show(struct daemon_tls *t, bool insecure,

@@ -434,7 +434,7 @@ void pool_tls_ended(struct pool_tls *t)
 
 void pool_tls_allow_kernel(struct pool_tls *t, bool allowed)
 {
-	t->kernel = allowed && tls_kernel_has();
+	t->kernel = allowed;
 }
 
 bool pool_tls_allows_kernel(const struct pool_tls *t)

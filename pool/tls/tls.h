@@ -102,10 +102,10 @@ bool pool_tls_allows_plain(const struct pool_tls *t);
 /* TLS has ended on a lane. For the counters. Any thread. */
 void pool_tls_ended(struct pool_tls *t);
 
-/* Bulk that the kernel encrypts (kTLS), where it can: see pool_tls_to_kernel.
- * Without the kernel's module "tls" it stays not allowed. Call it before the
- * first stream. t NULL: not allowed. */
+/* Bulk that the kernel encrypts (kTLS): see pool_tls_to_kernel. Call it before
+ * the first stream. */
 void pool_tls_allow_kernel(struct pool_tls *t, bool allowed);
+/* t NULL: false. */
 bool pool_tls_allows_kernel(const struct pool_tls *t);
 
 /* Counts the handshake of s, which ended with err, and its duration. */

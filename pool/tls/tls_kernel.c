@@ -5,7 +5,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <openssl/core_names.h>
@@ -13,22 +16,20 @@
 #include <openssl/evp.h>
 #include <openssl/kdf.h>
 
-static int use_module(int fd)
-{
-	return setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", sizeof("tls")) ?
-		       -errno : 0;
-}
+typedef struct tls12_crypto_info_aes_gcm_256 kernel_key;
 
-bool tls_kernel_has(void)
-{
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int err;
+/* Its record number is 0. */
+static const kernel_key no_key = {
+	.info.version = TLS_1_3_VERSION,
+	.info.cipher_type = TLS_CIPHER_AES_GCM_256,
+};
 
-	if (fd < 0)
-		return false;
-	err = use_module(fd);
-	close(fd);
-	return err == 0 || err == -ENOTCONN; /* it only takes connected ones */
+static int use_key(int fd, const kernel_key *key)
+{
+	if (setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", sizeof("tls")) ||
+	    setsockopt(fd, SOL_TLS, TLS_TX, key, sizeof(*key)))
+		return -errno;
+	return 0;
 }
 
 /* "LABEL CLIENT_RANDOM SECRET", both in hexadecimal. */
@@ -76,13 +77,9 @@ static int expand(const EVP_MD *md, const struct tls_secret *secret,
 int tls_kernel_encrypts(int fd, const SSL *ssl, const struct tls_secret *secret)
 {
 	const SSL_CIPHER *cipher = SSL_get_current_cipher(ssl);
-	struct tls12_crypto_info_aes_gcm_256 info = {
-		.info.version = TLS_1_3_VERSION,
-		.info.cipher_type = TLS_CIPHER_AES_GCM_256,
-		/* .rec_seq: 0, the number of the next record */
-	};
+	kernel_key k = no_key;
 	/* The kernel calls the begin of the nonce salt. */
-	uint8_t nonce[sizeof(info.salt) + sizeof(info.iv)];
+	uint8_t nonce[sizeof(k.salt) + sizeof(k.iv)] = { 0 };
 	const EVP_MD *md;
 	int err;
 
@@ -90,18 +87,133 @@ int tls_kernel_encrypts(int fd, const SSL *ssl, const struct tls_secret *secret)
 			       (TLS1_3_CK_AES_256_GCM_SHA384 & 0xffff))
 		return -EOPNOTSUPP;
 	md = SSL_CIPHER_get_handshake_digest(cipher);
-	err = expand(md, secret, "key", info.key, sizeof(info.key));
+	err = expand(md, secret, "key", k.key, sizeof(k.key));
 	if (!err)
 		err = expand(md, secret, "iv", nonce, sizeof(nonce));
+	memcpy(k.salt, nonce, sizeof(k.salt));
+	memcpy(k.iv, nonce + sizeof(k.salt), sizeof(k.iv));
 	if (!err)
-		err = use_module(fd);
-	if (!err) {
-		memcpy(info.salt, nonce, sizeof(info.salt));
-		memcpy(info.iv, nonce + sizeof(info.salt), sizeof(info.iv));
-		if (setsockopt(fd, SOL_TLS, TLS_TX, &info, sizeof(info)))
-			err = -errno;
-	}
-	OPENSSL_cleanse(&info, sizeof(info));
+		err = use_key(fd, &k);
+	OPENSSL_cleanse(&k, sizeof(k));
 	OPENSSL_cleanse(nonce, sizeof(nonce));
+	return err;
+}
+
+/* ---- which is cheaper? ---- */
+
+#define RECORD 16384u
+#define ROUNDS 16
+
+struct measured {
+	int by_kernel[2], by_openssl[2]; /* TCP connections, or -1 */
+	int file;			 /* RECORD bytes, or -1 */
+	EVP_CIPHER_CTX *cipher;
+};
+
+static int connect_pair(int pair[2])
+{
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(at);
+	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int err = 0;
+
+	pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (l < 0 || pair[0] < 0 ||
+	    bind(l, (struct sockaddr *)&at, sizeof(at)) || listen(l, 1) ||
+	    getsockname(l, (struct sockaddr *)&at, &len) ||
+	    connect(pair[0], (struct sockaddr *)&at, sizeof(at)) ||
+	    (pair[1] = accept4(l, NULL, NULL, SOCK_CLOEXEC)) < 0)
+		err = -errno;
+	if (l >= 0)
+		close(l);
+	return err;
+}
+
+static int measured_open(struct measured *m)
+{
+	static const uint8_t bytes[RECORD];
+	int err = connect_pair(m->by_kernel);
+
+	if (!err)
+		err = connect_pair(m->by_openssl);
+	if (!err)
+		err = use_key(m->by_kernel[0], &no_key);
+	if (err)
+		return err;
+	m->file = memfd_create("kvpool-ktls", MFD_CLOEXEC);
+	if (m->file < 0 || write(m->file, bytes, RECORD) != RECORD)
+		return -ENOMEM;
+	m->cipher = EVP_CIPHER_CTX_new();
+	return m->cipher && EVP_EncryptInit_ex(m->cipher, EVP_aes_256_gcm(),
+					       NULL, no_key.key, NULL) == 1 ?
+		       0 : -ENOMEM;
+}
+
+static void measured_close(struct measured *m)
+{
+	const int fds[] = { m->by_kernel[0], m->by_kernel[1],
+			    m->by_openssl[0], m->by_openssl[1], m->file };
+
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	EVP_CIPHER_CTX_free(m->cipher);
+	ERR_clear_error();
+}
+
+static bool send_by_kernel(struct measured *m)
+{
+	off_t off = 0;
+
+	return sendfile(m->by_kernel[0], m->file, &off, RECORD) == RECORD;
+}
+
+/* With a copy beside the cipher, as tls.c makes one. */
+static bool send_by_openssl(struct measured *m)
+{
+	static const uint8_t iv[12];
+	uint8_t from[RECORD], to[RECORD];
+	int n;
+
+	return pread(m->file, from, RECORD, 0) == RECORD &&
+	       EVP_EncryptInit_ex(m->cipher, NULL, NULL, NULL, iv) == 1 &&
+	       EVP_EncryptUpdate(m->cipher, to, &n, from, RECORD) == 1 &&
+	       EVP_EncryptFinal_ex(m->cipher, to, &n) == 1 &&
+	       send(m->by_openssl[0], to, RECORD, MSG_NOSIGNAL) == RECORD;
+}
+
+/* CPU time of one call; the other end of fd then reads what was sent. */
+static int time_of(struct measured *m, bool (*send_one)(struct measured *m),
+		   const int pair[2], uint64_t *least)
+{
+	struct timespec begin, end;
+	uint8_t got[RECORD];
+	uint64_t ns;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+	if (!send_one(m))
+		return -EIO;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+	ns = (uint64_t)(end.tv_sec - begin.tv_sec) * 1000000000u +
+	     (uint64_t)end.tv_nsec - (uint64_t)begin.tv_nsec;
+	if (ns < *least)
+		*least = ns;
+	return recv(pair[1], got, RECORD, MSG_WAITALL) == RECORD ? 0 : -EIO;
+}
+
+int tls_kernel_measure(struct tls_kernel_cost *ret)
+{
+	struct measured m = { { -1, -1 }, { -1, -1 }, -1, NULL };
+	int err = measured_open(&m);
+
+	*ret = (struct tls_kernel_cost){ UINT64_MAX, UINT64_MAX };
+	for (int i = 0; i < ROUNDS && !err; i++) {
+		err = time_of(&m, send_by_kernel, m.by_kernel, &ret->kernel);
+		if (!err)
+			err = time_of(&m, send_by_openssl, m.by_openssl,
+				      &ret->openssl);
+	}
+	measured_close(&m);
 	return err;
 }

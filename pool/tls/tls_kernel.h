@@ -24,8 +24,15 @@ struct tls_secret {
 	size_t len; /* 0: not known */
 };
 
-/* Does this kernel have kTLS? False if the module is not loaded. */
-bool tls_kernel_has(void);
+/* Nanoseconds of CPU time that a process spends on sending 16 KiB of a file,
+ * encrypted by the kernel, and by OpenSSL. */
+struct tls_kernel_cost {
+	uint64_t kernel, openssl;
+};
+/* Sends some bytes over loopback, for some milliseconds. 0; -ENOENT: the module
+ * is not loaded, and cannot be by this process; other -errno: the kernel cannot
+ * encrypt with AES-256-GCM, or there is no loopback or no memory. */
+int tls_kernel_measure(struct tls_kernel_cost *ret);
 /* If `line` of the key log (SSL_CTX_set_keylog_callback) has the secret of what
  * ssl sends after its handshake, sets *to. */
 void tls_secret_from_log(const SSL *ssl, const char *line,

@@ -1,6 +1,7 @@
 #!/bin/bash
 # What can be read on the wire between two nodes, by the choice of --bulk: a relay
 # in front of the holder keeps all bytes that pass.
+#   KVTEST_KTLS=on: encrypted by the kernel (it_ktls.sh)
 # modes: both
 set -euo pipefail
 . "$(dirname "$0")/../lib/lib.sh"
@@ -56,7 +57,8 @@ pair() { # A'S OPTION B'S OPTION
 	for n in a b; do
 		[ -z "${args_of[$n]:-}" ] || stop $n
 	done
-	start_node a --no-fd-passing --advertise "127.0.0.1:$relay" $1
+	start_node a --no-fd-passing --advertise "127.0.0.1:$relay" \
+		--ktls "${KVTEST_KTLS:-auto}" $1
 	start_node b --no-fd-passing --store-size 0 --buffer-size 64M $2
 }
 

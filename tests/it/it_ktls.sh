@@ -1,8 +1,7 @@
 #!/bin/bash
-# Bytes of objects that the kernel encrypts (kTLS): nodes choose it by themselves
-# where there is the module tls, and say so; every size arrives; --no-ktls, on
-# either side, changes nothing but who encrypts. The unit tests of it run here, too,
-# and those of --bulk, which look at the wire.
+# Bytes of objects that the kernel encrypts (kTLS): every size arrives, whichever
+# side has it, and nodes show it. Left alone, a node measures whether it is cheaper.
+# The unit tests of it run here, too, and those of --bulk, which look at the wire.
 # modes: passthrough
 # guest: --rxe 0
 # limit: 900
@@ -50,18 +49,28 @@ pair() { # A'S OPTION B'S OPTION
 	start_node b --no-fd-passing --store-size 0 --buffer-size 256M $2
 }
 
-start_master
-pair "" ""
-if [ "$(status_json a .ktls)" != true ]; then
+grep -qw tls /proc/sys/net/ipv4/tcp_available_ulp ||
 	skip "this kernel's module tls is not loaded"
-fi
 
 echo "== the unit tests"
 pool_tls_test >"$tmp/units" 2>&1 || fail "$(cat "$tmp/units")"
 ! grep -F '[  SKIPPED ]' "$tmp/units" || fail "skipped, although the kernel has it"
 
-echo "== chosen by itself, and shown"
-objects_move chosen
+start_master
+
+echo "== chosen by what it costs"
+pair "" ""
+grep 'encrypted by [a-zA-Z ]*: CPU time for 16 KiB' "$(log_of a)" >"$tmp/cost" ||
+	fail "a did not measure"
+cat "$tmp/cost"
+cheaper=$(sed 's/.*(kTLS) \([0-9.]*\) us, OpenSSL \([0-9.]*\) us/\1 \2/' "$tmp/cost" |
+	awk '{ print $1 < $2 ? "true" : "false" }')
+[ "$(status_json a .ktls)" = "$cheaper" ]
+objects_move auto
+
+echo "== as told, and shown"
+pair "--ktls on" "--ktls on"
+objects_move on
 [ "$(lanes a)" -gt 0 ] || fail "no lane: $(grep kTLS "$(log_of a)")"
 kvpool devices --admin "${admin[a]}" --tls-dir "$KVTEST_TLS/admin" |
 	grep -F -- '--bulk tls, encrypted by the kernel (kTLS)'
@@ -69,25 +78,25 @@ kvpool status --admin "${admin[a]}" --tls-dir "$KVTEST_TLS/admin" >"$tmp/status"
 grep 'bulk .*encrypted by the kernel (kTLS)' "$tmp/status"
 
 echo "== a holder that may not"
-pair --no-ktls ""
+pair "--ktls off" "--ktls on"
 objects_move without
-[ "$(lanes a)" = 0 ] || fail "the kernel encrypts in spite of --no-ktls"
+[ "$(lanes a)" = 0 ] || fail "the kernel encrypts in spite of --ktls off"
 [ "$(status_json a .ktls)" = false ]
 kvpool devices --admin "${admin[a]}" --tls-dir "$KVTEST_TLS/admin" |
 	grep -x 'bytes of objects over TCP: --bulk tls'
 
 echo "== an asker that may not"
-pair "" --no-ktls
+pair "--ktls on" "--ktls off"
 objects_move half
 [ "$(lanes a)" -gt 0 ] || fail "no lane: $(grep kTLS "$(log_of a)")"
 
 echo "== a holder that is killed: the others go on, and it comes back"
 kill -KILL "${pid[a]}"
 wait "${pid[a]}" || :
-start_node a --no-fd-passing --store-size 512M
+start_node a --no-fd-passing --store-size 512M --ktls on
 objects_move again
 [ "$(lanes a)" -gt 0 ] || fail "no lane: $(grep kTLS "$(log_of a)")"
 
 echo "== --bulk"
-bash "$(dirname "$0")/it_bulk.sh" >"$tmp/bulk" 2>&1 || fail "$(tail "$tmp/bulk")"
+KVTEST_KTLS=on bash "$(dirname "$0")/it_bulk.sh" >"$tmp/bulk" 2>&1 || fail "$(tail "$tmp/bulk")"
 pass
