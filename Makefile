@@ -158,7 +158,8 @@ help:
 	@echo 'sudo make bench-put  what stores by LMCache'"'"'s local_disk cost, beside disk'
 	@echo 'sudo make bench-multiturn   conversations with servers of vLLM or llama.cpp'
 	@echo 'sudo make bench-page     the turns of a master whose web page is open'
-	@echo 'sudo make bench-tls      what TLS costs, beside pools without it'
+	@echo 'sudo make bench-tls      what TLS costs, beside pools without it (GUEST=yes: in'
+	@echo '                   a guest, also with kTLS)'
 	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
 	@echo '                   SEED, RUNS); nodes and masters that break (SEEDS)'
@@ -452,8 +453,11 @@ bench-page:
 bench-tls:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/tls_bench
-	@KVTEST_BUILD=$(BUILD) KVTEST_ROUNDS=$(or $(ROUNDS),9) \
-		KVTEST_MODES="$(MODES)" bash tests/bench/bench_tls.sh
+	@KVTEST_BUILD=$(BUILD) KVTEST_ROUNDS=$(or $(ROUNDS),$(if $(GUEST),3,9)) \
+		KVTEST_MODES="$(or $(MODES),$(if $(GUEST),plain tls ktls))" \
+		$(if $(GUEST),KVTEST_TOUCH=1 tests/guest/run --guest \
+			--kernel passthrough --rxe 0 --memory 8G --limit 3600) \
+		bash tests/bench/bench_tls.sh
 
 # KEYS=16 IN_FLIGHT=4 SIZE_KB=2048 ROUNDS=7 TURNS=3; ROUNDS=15 REQUESTS=2 CHUNKS=4
 # DENSE=8 DIRECT= DISK=/var/tmp: see their heads.

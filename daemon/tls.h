@@ -32,7 +32,8 @@ struct daemon_tls {
 int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 		    uv_loop_t *loop, struct pool_metrics *metrics);
 /* After open, before the first stream: decides it, for which it measures both,
- * and logs the decision. 0; with KTLS_ON, -errno if the kernel cannot, logged. */
+ * and logs the decision. 0; with KTLS_ON, -errno if the kernel cannot, logged.
+ */
 int daemon_tls_use_kernel(struct daemon_tls *t, enum daemon_ktls how);
 /* After open: logs how connections are protected, and adds the metric. 0 or
  * -ENOMEM. */

@@ -58,6 +58,7 @@ struct client_line {
 	uint16_t version; /* the lower of both sides' */
 	unsigned int slot;
 	uint64_t due_ms; /* it is renewed from then on */
+	uint64_t records; /* of TLS, that the peer was asked to send */
 	int wake_at; /* SO_RCVLOWAT of BULK */
 	uint8_t *out; /* owns: frames to be sent */
 	uint8_t *in;  /* owns: LINE_IN bytes; NULL until TLS needs it */
@@ -442,7 +443,8 @@ static bool has_input(int fd)
  * nothing was asked for. */
 static bool is_stale(const struct client_line *l)
 {
-	if (pool_now_ms() >= l->due_ms) {
+	if (pool_now_ms() >= l->due_ms ||
+	    (l->wire[ASK].tls && l->records >= POOL_TLS_KEY_RECORDS)) {
 		pool_tls_renewed(l->lines->tls);
 		return true;
 	}
@@ -523,6 +525,7 @@ int client_line_ask(struct client_line *l, uint64_t req, const char *path,
 {
 	Kvpool__Get get;
 
+	l->records += pool_tls_records(size);
 	pool_get_init(&get, path, path_len, gen, 0, size,
 		      size > POOL_INLINE_MAX ? lane_of(l) : 0);
 	return add_frame(l, POOL_MSG_GET, req, &get.base);

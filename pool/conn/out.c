@@ -381,10 +381,11 @@ static ssize_t send_mapped(struct pool_conn *c, struct conn_out *o,
 }
 
 /*
- * With TLS, unless the kernel encrypts, and to a peer on this host, send a copy.
- * After sendfile the receiver copies the file's pages from memory. A copy made
- * here leaves the bytes in the CPU's cache, and both sides copy at the same
- * time. The source is a mapping of the file, or a buffer if it cannot be mapped.
+ * With TLS, unless the kernel encrypts, and to a peer on this host, send a
+ * copy. After sendfile the receiver copies the file's pages from memory. A copy
+ * made here leaves the bytes in the CPU's cache, and both sides copy at the
+ * same time. The source is a mapping of the file, or a buffer if it cannot be
+ * mapped.
  *
  * Over loopback, two busy CPUs, in ms, for 4 MiB and 32 x 1 MiB: a plain write
  * of memory 1.2 and 11.3; a mapping that is kept 1.2 and 9.4; a buffer 1.5 and

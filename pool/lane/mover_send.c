@@ -114,7 +114,9 @@ static void use_kernel(struct adopted *a)
 static void greet(struct adopted *a)
 {
 	struct pool_mover *m = a->mover;
-	int err = pool_hello_send(a->lane.conn, m->id, a->lane.number, a->plain);
+	int err;
+
+	err = pool_hello_send(a->lane.conn, m->id, a->lane.number, a->plain);
 	/* The socket of a new connection has room for HELLO, so nothing is
 	 * unsent here. */
 	if (!err && a->plain)

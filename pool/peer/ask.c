@@ -266,8 +266,10 @@ static int chan_dial(struct chan *ch)
 		return 0;
 	ch->greeted = false;
 	ch->err = 0;
-	if (ch->conns && conns_are_down(ch->conns))
+	if (ch->conns && conns_are_down(ch->conns)) {
 		ch->conns->due_ms = pool_tls_due_ms(opts.tls);
+		ch->conns->records = 0;
+	}
 	if (ch->is_unix)
 		err = pool_conn_connect_unix(peer->p->loop,
 					     peer->addr.unix_path, &opts,
@@ -282,6 +284,13 @@ static int chan_dial(struct chan *ch)
 	if (err)
 		pool_conn_close(ch->conn);
 	return err;
+}
+
+static void count_records(struct peer_conns *conns, uint64_t length)
+{
+	conns->records += pool_tls_records(length);
+	if (conns->records >= POOL_TLS_KEY_RECORDS)
+		conns->due_ms = 0;
 }
 
 /* Sends the GET of x. It may follow HELLO at once, as the holder reads in
@@ -313,6 +322,8 @@ static int chan_ask(struct chan *ch, struct pool_fetch_priv *x, uint32_t lane)
 		/* It is broken, and its on_close has not run yet. */
 		return err == -ENOTCONN ? -ECONNRESET : err;
 	}
+	if (ch->conns)
+		count_records(ch->conns, x->f->length);
 	x->state = PEER_FETCH_ASKED;
 	x->chan = ch;
 	pool_list_del(&x->link);

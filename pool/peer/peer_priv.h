@@ -102,6 +102,7 @@ struct peer_conns {
 	struct peer *peer;
 	struct chan tcp;
 	uint64_t due_ms; /* renewed from then on */
+	uint64_t records; /* of TLS, that the peer was asked to send */
 	unsigned int nlanes; /* lanes whose state is not LANE_NONE */
 	uint32_t first; /* number of lanes[0]: 1 or RENEWED_LANES */
 	struct peer_lane lanes[]; /* p->nmovers */

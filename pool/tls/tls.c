@@ -2,8 +2,8 @@
  * Bytes to be sent are encrypted into a buffer of the thread, up to BATCH at a
  * time, and sent by one system call; only what the socket does not take is
  * copied into memory of the stream. Received bytes are read ahead (16 KiB, or
- * POOL_TLS_BULK_AHEAD), so that one system call serves several records. Once the
- * kernel encrypts (tls_kernel.h), bytes to be sent go straight to the socket.
+ * POOL_TLS_BULK_AHEAD), so that one system call serves several records. Once
+ * the kernel encrypts (tls_kernel.h), bytes to be sent go straight to the socket.
  */
 #include "pool/tls/tls.h"
 

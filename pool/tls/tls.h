@@ -85,6 +85,15 @@ void pool_tls_set_renew(struct pool_tls *t, uint64_t ms);
 /* When (pool_now_ms) a connection made now is to be replaced. It varies by an
  * eighth, so that nodes do not all rejoin at once. t NULL: UINT64_MAX. */
 uint64_t pool_tls_due_ms(const struct pool_tls *t);
+/* The side that dialled also replaces a connection when the other may have sent
+ * this many records on it: AES-GCM may encrypt 2^24.5 by one key (RFC 8446,
+ * 5.5), and nobody updates keys. */
+#define POOL_TLS_KEY_RECORDS (1u << 24)
+/* Records of an answer with so many bytes, at most. */
+static inline uint64_t pool_tls_records(uint64_t bytes)
+{
+	return 2 + bytes / 16384;
+}
 /* A connection has been replaced. For the counters. NULL: no-op. */
 void pool_tls_renewed(struct pool_tls *t);
 
@@ -167,12 +176,14 @@ ssize_t pool_tls_write(struct pool_tls_stream *s, const struct iovec *iov,
 int pool_tls_flush(struct pool_tls_stream *s);
 bool pool_tls_unsent(const struct pool_tls_stream *s);
 
-/* From now on the kernel encrypts what an accepted stream sends, so that
+/*
+ * From now on the kernel encrypts what an accepted stream sends, so that
  * sendfile(2) on its socket, too, sends records of TLS, and no copy of a file's
- * bytes is made in user space. Call it before the first write. t: the one that s
- * was started with. 0; else the stream is as before: -EBUSY: t did not allow it
- * when s was started, or something was written; others: the kernel cannot
- * (tls_kernel.h). */
+ * bytes is made in user space. Call it before the first write. t: the one that
+ * s was started with. 0; else the stream is as before: -EBUSY: t did not allow
+ * it when s was started, or something was written; others: the kernel cannot
+ * (tls_kernel.h).
+ */
 int pool_tls_to_kernel(struct pool_tls *t, struct pool_tls_stream *s);
 bool pool_tls_is_in_kernel(const struct pool_tls_stream *s);
 

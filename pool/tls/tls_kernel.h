@@ -39,8 +39,9 @@ void tls_secret_from_log(const SSL *ssl, const char *line,
 			 struct tls_secret *to);
 /*
  * From now on the kernel encrypts what is sent on the connected TCP socket fd
- * of ssl, which has sent nothing after its handshake, and must not. 0; -errno, and the socket sends as before: -EOPNOTSUPP:
- * the cipher of ssl is not TLS_AES_256_GCM_SHA384; others: the kernel cannot.
+ * of ssl, which has sent nothing after its handshake, and must not. 0; -errno,
+ * and the socket sends as before: -EOPNOTSUPP: the cipher of ssl is not
+ * TLS_AES_256_GCM_SHA384; others: the kernel cannot.
  */
 int tls_kernel_encrypts(int fd, const SSL *ssl,
 			const struct tls_secret *secret);

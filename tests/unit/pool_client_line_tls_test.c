@@ -256,6 +256,23 @@ static void an_old_line_is_replaced(void **state)
 	assert_counted("kvpool_tls_links_renewed_total", 1);
 }
 
+/* The key of its holder has been used enough. */
+static void a_line_that_moved_much_is_replaced(void **state)
+{
+	const uint64_t half = (uint64_t)POOL_TLS_KEY_RECORDS / 2 * 16384;
+	struct client_line *l;
+
+	(void)state;
+	for (unsigned int i = 0; i < 3; i++) {
+		l = client_line_take(&t.lines, &t.addr, true);
+		assert_non_null(l);
+		assert_int_equal(i < 2 ? 2 : 4, t.greeted);
+		assert_int_equal(0, client_line_ask(l, i, "k", 1, 1, half));
+		client_line_give(l, true);
+	}
+	assert_counted("kvpool_tls_links_renewed_total", 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -265,6 +282,7 @@ int main(void)
 		T(a_lane_does_not_end_tls_because_the_holder_says_so),
 		T(requests_stay_in_tls),
 		T(an_old_line_is_replaced),
+		T(a_line_that_moved_much_is_replaced),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);

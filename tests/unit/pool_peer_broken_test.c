@@ -272,6 +272,30 @@ static void connections_are_renewed_under_large_requests(void **state)
 	connections_are_renewed_under(SIZE);
 }
 
+/* Each request counts, and the last one makes them due. */
+static void connections_whose_key_is_used_up_are_renewed(void **state)
+{
+	struct peer_conns *before;
+	struct want w;
+
+	(void)state;
+	want_init(&w, SIZE);
+	want_start(&w);
+	assert_came(&w);
+	before = peer_b()->conns;
+	assert_int_equal(pool_tls_records(SIZE), before->records);
+	before->records = POOL_TLS_KEY_RECORDS - pool_tls_records(SIZE) - 1;
+	for (int i = 0; i < 2; i++) {
+		want_init(&w, SIZE);
+		want_start(&w);
+		assert_came(&w);
+		peers_renew_due(t.a.peers);
+		assert_ptr_equal(i ? before : NULL, peer_b()->old);
+	}
+	assert_int_equal(0, peer_b()->conns->records);
+	unit_run_until(&t.loop, !peer_b() || !peer_b()->old);
+}
+
 /* Connections without requests are closed; the next request makes new ones. */
 static void idle_connections_that_are_due_are_closed(void **state)
 {
@@ -297,6 +321,7 @@ int main(void)
 		T(what_waits_for_the_next_can_be_cancelled),
 		T(connections_are_renewed_under_small_requests),
 		T(connections_are_renewed_under_large_requests),
+		T(connections_whose_key_is_used_up_are_renewed),
 		T(idle_connections_that_are_due_are_closed),
 	};
 
