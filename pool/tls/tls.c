@@ -3,7 +3,8 @@
  * time, and sent by one system call; only what the socket does not take is
  * copied into memory of the stream. Received bytes are read ahead (16 KiB, or
  * POOL_TLS_BULK_AHEAD), so that one system call serves several records. Once
- * the kernel encrypts (tls_kernel.h), bytes to be sent go straight to the socket.
+ * the kernel encrypts (tls_kernel.h), bytes to be sent go to the socket as they
+ * are.
  */
 #include "pool/tls/tls.h"
 

@@ -110,6 +110,15 @@ struct measured {
 	EVP_CIPHER_CTX *cipher;
 };
 
+/* No call on fd takes longer than that. */
+static void limit_time(int fd)
+{
+	const struct timeval second = { .tv_sec = 1 };
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second));
+}
+
 static int connect_pair(int pair[2])
 {
 	struct sockaddr_in at = { .sin_family = AF_INET,
@@ -119,12 +128,15 @@ static int connect_pair(int pair[2])
 	int err = 0;
 
 	pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	limit_time(l);
+	limit_time(pair[0]);
 	if (l < 0 || pair[0] < 0 ||
 	    bind(l, (struct sockaddr *)&at, sizeof(at)) || listen(l, 1) ||
 	    getsockname(l, (struct sockaddr *)&at, &len) ||
 	    connect(pair[0], (struct sockaddr *)&at, sizeof(at)) ||
 	    (pair[1] = accept4(l, NULL, NULL, SOCK_CLOEXEC)) < 0)
 		err = -errno;
+	limit_time(pair[1]);
 	if (l >= 0)
 		close(l);
 	return err;
