@@ -140,6 +140,8 @@ static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 	c->queue_max = opts->send_queue_max ? opts->send_queue_max :
 					      SEND_QUEUE_MAX;
 	c->idle_ms = opts->idle_timeout_ms;
+	c->unread_max = opts->unread_max;
+	c->unread_timeout_ms = opts->unread_timeout_ms;
 	c->share = opts->share;
 	c->trust = opts->trust;
 	c->tls = opts->tls;
@@ -242,13 +244,29 @@ static bool input_waiting(const struct pool_conn *c)
 	return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
+static bool is_silent(const struct pool_conn *c, uint64_t now)
+{
+	return c->idle_ms && now - c->last_rx_ms >= c->idle_ms;
+}
+
+static bool is_deaf(const struct pool_conn *c, uint64_t now)
+{
+	return c->unread && c->unread_timeout_ms &&
+	       now - c->taken_ms >= c->unread_timeout_ms;
+}
+
+/* Start the timer for the earlier timeout, if there is any. */
 static void idle_arm(struct pool_conn *c)
 {
-	uint64_t now = uv_now(c->loop);
-	uint64_t due = c->last_rx_ms + c->idle_ms;
+	uint64_t now = uv_now(c->loop), due = UINT64_MAX;
 
 	c->idle_armed_ms = c->last_rx_ms;
 	if (c->idle_ms)
+		due = c->last_rx_ms + c->idle_ms;
+	if (c->unread && c->unread_timeout_ms &&
+	    c->taken_ms + c->unread_timeout_ms < due)
+		due = c->taken_ms + c->unread_timeout_ms;
+	if (due != UINT64_MAX)
 		uv_timer_start(&c->timer, on_timer, due > now ? due - now : 1,
 			       0);
 }
@@ -277,7 +295,9 @@ static void on_timer(uv_timer_t *t)
 	}
 	/* Timers run before input is read: after a long loop iteration, input
 	 * may be waiting in the socket although none was read in time. */
-	if (now - c->last_rx_ms >= c->idle_ms && !input_waiting(c))
+	if (is_deaf(c, now))
+		conn_fail(c, -ENOBUFS);
+	else if (is_silent(c, now) && !input_waiting(c))
 		conn_fail(c, -ETIMEDOUT);
 	else
 		idle_arm(c);
@@ -287,7 +307,8 @@ static void on_timer(uv_timer_t *t)
 
 bool conn_waits(const struct pool_conn *c)
 {
-	return conn_faults_in_delayed(c) || (c->held && c->state == CONN_OPEN);
+	return conn_faults_in_delayed(c) ||
+	       ((c->held || c->unread) && c->state == CONN_OPEN);
 }
 
 void pool_conn_hold(struct pool_conn *c, bool hold)
@@ -299,14 +320,29 @@ void pool_conn_hold(struct pool_conn *c, bool hold)
 		conn_watch(c);
 }
 
+/* Does the peer leave too much unread? (Once broken, nothing is sent any more,
+ * but the rest of the input is delivered.) */
+static void check_unread(struct pool_conn *c)
+{
+	bool unread = c->unread_max && c->queued > c->unread_max && !c->broken;
+
+	if (c->unread == unread)
+		return;
+	c->unread = unread;
+	c->taken_ms = uv_now(c->loop);
+	if (unread && c->state == CONN_OPEN)
+		idle_arm(c);
+}
+
 void conn_watch(struct pool_conn *c)
 {
 	bool connecting = c->state == CONN_CONNECTING && !c->shaking;
-	int events = connecting		    ? UV_WRITABLE :
-		     conn_waits(c)	    ? 0 :
-					      UV_READABLE;
-	int err;
+	int events, err;
 
+	check_unread(c);
+	events = connecting	 ? UV_WRITABLE :
+		 conn_waits(c)	 ? 0 :
+				   UV_READABLE;
 	if (c->shaking && pool_tls_unsent(c->stream))
 		events |= UV_WRITABLE;
 	if (c->write_more && c->state != CONN_CONNECTING)

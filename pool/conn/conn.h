@@ -110,6 +110,11 @@ struct pool_conn_opts {
 	unsigned int idle_timeout_ms;
 	size_t send_queue_max; /* bytes of queued frames; 0: 64 MiB. Bulk from
 				  files is not counted. */
+	/* Backpressure: read nothing while more bytes than this are queued (0:
+	 * no limit), and end with -ENOBUFS if the peer takes none of them for
+	 * unread_timeout_ms (0: never). */
+	size_t unread_max;
+	unsigned int unread_timeout_ms;
 	struct pool_share *share; /* borrows, or NULL */
 	/* Dialled connections: if a process of this machine has the other end,
 	 * it must be trusted before anything is sent or delivered (else -EPERM,

@@ -119,6 +119,10 @@ struct pool_conn {
 	uint64_t idle_armed_ms; /* last_rx_ms when the timer was started */
 	unsigned int idle_ms;
 	size_t queue_max, queued;
+	size_t unread_max; /* opts.unread_max; 0: none */
+	unsigned int unread_timeout_ms;
+	bool unread; /* more than unread_max is queued: nothing is read */
+	uint64_t taken_ms; /* while unread: when the peer last took bytes */
 	struct pool_list queue; /* struct conn_out */
 	struct conn_rx rx;
 	int wake_at; /* the socket's SO_RCVLOWAT; 0: never changed */

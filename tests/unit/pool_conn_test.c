@@ -505,6 +505,86 @@ static void answers_are_sent_together_in_the_turn_of_their_requests(
 	}
 }
 
+static void answering_each(struct end *e)
+{
+	assert_int_equal(send_path(e->c, e->req, 1000), 0);
+}
+
+/* t.a answers each frame; requests are sent for as long as it reads them. */
+static void ask_until_paused(int fd)
+{
+	struct pool_frame f = { .version = POOL_WIRE_VERSION,
+				.type = POOL_MSG_EVICT };
+	uint8_t b[POOL_WIRE_HEADER];
+	unsigned int turns = 0, had;
+
+	pool_frame_encode(&f, b);
+	while (turns < 3) { /* without a frame, although there is input */
+		had = t.a.frames;
+		while (send(fd, b, sizeof(b), MSG_DONTWAIT) == sizeof(b))
+			;
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		turns = t.a.frames == had ? turns + 1 : 0;
+		assert_in_range(t.a.frames, 0, 100000);
+	}
+}
+
+#define UNREAD_MAX (256u << 10)
+
+static int open_paused(unsigned int timeout_ms)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a,
+				    .unread_max = UNREAD_MAX,
+				    .unread_timeout_ms = timeout_ms };
+	int sv[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
+	assert_int_equal(pool_conn_from_fd(&t.loop, sv[0], &o, &t.a.c), 0);
+	t.a.on_frame = answering_each;
+	ask_until_paused(sv[1]);
+	assert_true(pool_conn_queued(t.a.c) > UNREAD_MAX);
+	return sv[1];
+}
+
+static void requests_are_not_read_while_answers_are_unread(void **state)
+{
+	static uint8_t b[64 << 10];
+	int fd = open_paused(0);
+	unsigned int had = t.a.frames;
+
+	(void)state;
+	/* The peer reads: its other requests are answered. */
+	while (t.a.frames == had) {
+		while (recv(fd, b, sizeof(b), MSG_DONTWAIT) > 0)
+			;
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+	}
+	close(fd);
+	run_until(t.a.closed);
+	assert_int_not_equal(t.a.err, -ENOBUFS);
+}
+
+static void a_peer_that_reads_nothing_is_disconnected(void **state)
+{
+	uint64_t began = uv_hrtime();
+	int fd = open_paused(50);
+
+	(void)state;
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, -ENOBUFS);
+	assert_true(uv_hrtime() - began >= 45 * 1000000ull);
+	close(fd);
+}
+
+static void one_that_is_closed_by_the_peer_meanwhile_ends(void **state)
+{
+	int fd = open_paused(0);
+
+	(void)state;
+	close(fd);
+	run_until(t.a.closed);
+}
+
 /* ---- bulk ---- */
 
 static int file_of(size_t len, uint8_t **ret_content)
@@ -1289,6 +1369,9 @@ int main(void)
 		T(dialling_by_name_opens_and_sends_what_was_queued),
 		T(refused_and_unknown_hosts_end_in_on_close),
 		T(closing_while_the_name_is_being_resolved_is_safe),
+		T(requests_are_not_read_while_answers_are_unread),
+		T(a_peer_that_reads_nothing_is_disconnected),
+		T(one_that_is_closed_by_the_peer_meanwhile_ends),
 		T(silence_ends_the_connection_when_asked_for),
 		T(input_pushes_the_idle_timer_on),
 		T(input_that_waited_for_us_is_not_silence),
