@@ -316,7 +316,7 @@ $(call tests,$(SRC_on_nodes)): $(OBJ)/tests/%: $(OBJ)/tests/%.o \
 	$(LINK) $^ -lcmocka $(LIBS)
 $(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
 $(OBJ)/tests/fs_notify_test: private LDFLAGS += -Wl,--wrap=pool_node_notified
-$(OBJ)/tests/pool_peer_limits_test: private LDFLAGS += -Wl,--wrap=pool_conn_send,--wrap=pool_conn_send_file,--wrap=pool_conn_peer_id
+$(OBJ)/tests/pool_peer_limits_test: private LDFLAGS += -Wl,--wrap=pool_conn_send,--wrap=pool_conn_send_soon,--wrap=pool_conn_send_file,--wrap=pool_conn_peer_id
 # The checker of it_chaos.
 $(OBJ)/tests/chaos_model_test: $(OBJ)/tests/chaos_model_test.o $(OBJ)/tests/chaos_model.o
 	$(LINK) $^ -lcmocka $(LIBS)

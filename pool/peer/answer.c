@@ -134,6 +134,13 @@ static void session_tidy(struct session *s)
 	peers_unref(p);
 }
 
+static void note_unread(struct session *s)
+{
+	pool_count(&s->p->metrics.sessions_unread);
+	pool_warn_limited("peer %s: it does not read its answers",
+			  pool_conn_peer_name(s->conn));
+}
+
 static void send_error(struct session *s, uint64_t req, int status)
 {
 	Kvpool__Error e = KVPOOL__ERROR__INIT;
@@ -142,12 +149,10 @@ static void send_error(struct session *s, uint64_t req, int status)
 	if (!s->conn)
 		return;
 	e.status = status;
-	err = pool_conn_send(s->conn, POOL_MSG_ERROR, req, &e.base);
-	if (err == -ENOBUFS) {
-		pool_count(&s->p->metrics.sessions_unread);
-		pool_warn_limited("peer %s: it does not read its answers",
-				  pool_conn_peer_name(s->conn));
-	}
+	/* Together with those of other requests received in this turn. */
+	err = pool_conn_send_soon(s->conn, POOL_MSG_ERROR, req, &e.base);
+	if (err == -ENOBUFS)
+		note_unread(s);
 	if (err)
 		pool_conn_close(s->conn);
 }
@@ -654,7 +659,8 @@ static void session_on_close(struct pool_conn *c, int err)
 {
 	struct session *s = pool_conn_user(c);
 
-	(void)err;
+	if (err == -ENOBUFS) /* opts.unread_timeout_ms */
+		note_unread(s);
 	early_drop_session(s);
 	s->conn = NULL;
 	pool_hash_each(&s->lents, lent_end, s);
@@ -680,8 +686,12 @@ static void accepted(struct pool_peers *p, int fd, bool is_unix)
 		.shakes = &p->shakes,
 		.share = &p->requests,
 		.send_queue_max = SESSION_UNREAD_MAX,
+		.unread_max = SESSION_UNREAD_PAUSE,
 	};
 
+	opts.unread_timeout_ms = p->opts.session_unread_ms ?
+					 p->opts.session_unread_ms :
+					 POOL_SESSION_UNREAD_MS;
 	pool_fd_address(fd, addr);
 	if (p->nsessions < SESSIONS_MAX && !address_full(p, addr))
 		s = calloc(1, sizeof(*s));

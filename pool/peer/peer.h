@@ -49,6 +49,7 @@
 #define POOL_PEER_INFLIGHT_MAX 256 /* GETs in flight to one peer; more wait */
 #define POOL_SESSIONS_ADDR 1024 /* connections from one address; 4,096 in all */
 #define POOL_SESSION_IDLE_MS 300000 /* an idle one is closed; peers redial */
+#define POOL_SESSION_UNREAD_MS 5000 /* and one that reads no answers */
 #define POOL_EARLY_MAX 1024 /* GETs waiting for their object, of all peers */
 #define POOL_EARLY_MS 1000  /* how long each waits */
 
@@ -102,8 +103,8 @@ struct pool_peers_opts {
 	int listen_fd, unix_fd;
 	bool fd_passing;
 	/* Limits for connections that peers dial; 0: POOL_SESSIONS_ADDR,
-	 * POOL_SESSION_IDLE_MS. */
-	unsigned int sessions_addr_max, session_idle_ms;
+	 * POOL_SESSION_IDLE_MS, POOL_SESSION_UNREAD_MS. */
+	unsigned int sessions_addr_max, session_idle_ms, session_unread_ms;
 	struct verbs *verbs; /* borrows; NULL: TCP only */
 	/* Which local users may be a peer; checked for each connection, dialled
 	 * or accepted. Borrows; NULL: all. */

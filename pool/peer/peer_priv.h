@@ -46,8 +46,11 @@
  * SESSION_ANSWERS_MAX small answers. Large answers stay in their files until
  * they are sent. */
 #define SESSION_UNREAD_MAX (8u << 20)
-/* Bytes of requests, of all peers, handled in one turn of the loop. */
-#define REQUESTS_TURN (64u << 10)
+/* Beyond this, no further requests of the peer are read until it has read. */
+#define SESSION_UNREAD_PAUSE (1u << 20)
+/* Bytes of requests, of all peers, handled in one turn of the loop: some 250 of
+ * them. What mounts and the master send meanwhile waits for the turn's end. */
+#define REQUESTS_TURN (16u << 10)
 #define GREETING_MS 5000     /* a new connection must send HELLO */
 #define UNIX_RETRY_MS 5000   /* after a Unix socket failed */
 #define RENEW_MS 1000 /* between checks for connections that are due */
