@@ -279,6 +279,7 @@ int master_member_join(struct master_members *ms, struct master_member *mb,
 	mb->gone = false;
 	mb->inventoried = false;
 	mb->drain.known = mb->drain.counting = false;
+	mb->copies_failed = 0;
 	master_member_changed(ms, mb);
 	return 0;
 }

@@ -147,6 +147,12 @@ struct master_member {
 	uint64_t promised; /* bytes of coming copies, not in `used` yet */
 	unsigned int coming, leaving;
 	uint64_t leaving_bytes;
+	/* repair.c: copies, of files that only it holds, which have failed
+	 * since one succeeded; the last one's target; and when the next one may
+	 * be ordered if too many have failed */
+	unsigned int copies_failed;
+	uint16_t failed_at;
+	uint64_t probe_ms;
 	uint64_t sent_bytes;   /* to peers, since its start */
 	uint64_t cert_expires; /* in s of the wall clock; 0: unknown */
 	bool expiry_noted;     /* as an event (server.c), */

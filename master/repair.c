@@ -28,6 +28,7 @@
 #define TRIES_MAX 8
 #define RETRY_MS 250		 /* doubled with each try ... */
 #define RETRY_MAX_MS 2000	 /* ... up to this */
+#define PROBE_FAILED 16u	 /* failed copies until a source is probed */
 #define ROOM_MS 250		 /* retry of an unstored file without room */
 #define ROOMIER_MS 1000		 /* to a patrol, once a full store has room */
 #define RUN_MAX 256u		 /* needs looked at in one turn */
@@ -73,6 +74,73 @@ static bool is_repair(const struct master_need *n)
 static bool is_unstored(const struct master *m, const struct master_file *f)
 {
 	return master_place_left(&m->members, f) == 0;
+}
+
+/* ---- sources that give no copies ---- */
+
+/* The only node that f can be copied from; NULL: there are others. */
+static struct master_member *only_source(const struct master *m,
+					 const struct master_file *f)
+{
+	if (f->nholders != 1)
+		return NULL;
+	return master_member_at(&m->members,
+				master_holder_index(master_file_holders(f)[0]));
+}
+
+/* The result of a copy whose target found no holder that gave it (-ENOENT), or
+ * that succeeded (0). Other errors are the target's own. */
+static void source_result(struct master *m, const struct master_need *n,
+			  int status)
+{
+	struct master_member *mb = only_source(m, n->file);
+
+	if (!mb || (status && status != -ENOENT))
+		return;
+	mb->copies_failed = !status			      ? 0 :
+			    mb->copies_failed < PROBE_FAILED ?
+						      mb->copies_failed + 1 :
+						      PROBE_FAILED;
+	mb->failed_at = n->target;
+}
+
+static bool is_probed(const struct master_member *source)
+{
+	return source && source->copies_failed == PROBE_FAILED;
+}
+
+/*
+ * When may a copy of f be ordered? 0: now. Each order costs the target a file
+ * and a connection, and there may be an order for each change of the source. So
+ * a source that gave none of the last PROBE_FAILED copies is probed with one
+ * order in RETRY_MS, until a copy succeeds.
+ */
+static uint64_t source_due_ms(const struct master *m,
+			      const struct master_file *f, uint64_t now_ms)
+{
+	const struct master_member *mb = only_source(m, f);
+
+	return is_probed(mb) && now_ms < mb->probe_ms ? mb->probe_ms : 0;
+}
+
+/* A copy of n's file is ordered now. */
+static void source_asked(const struct master *m, const struct master_need *n,
+			 uint64_t now_ms)
+{
+	struct master_member *mb = only_source(m, n->file);
+
+	if (mb)
+		mb->probe_ms = now_ms + RETRY_MS;
+}
+
+/* The target where a copy should not be tried first, or NOBODY. It may be the
+ * target that does not reach the source, so each probe is by another one. */
+static uint16_t avoid_of(const struct master *m, const struct master_need *n)
+{
+	const struct master_member *mb = only_source(m, n->file);
+
+	return n->avoid == MASTER_NOBODY && is_probed(mb) ? mb->failed_at :
+							    n->avoid;
 }
 
 /* A wanted copy has no target, or was given up: have a patrol retry it. */
@@ -422,15 +490,23 @@ static int order_from(struct master *m, struct master_need *n,
 static int order(struct master *m, struct master_need *n, uint64_t now_ms)
 {
 	struct master_member *to = NULL;
-	int err = master_place_target(&m->members, n->file, n->avoid,
-				      n->displaces, &to);
+	int err;
 
+	n->due_ms = source_due_ms(m, n->file, now_ms);
+	if (n->due_ms) {
+		master_count(m, MC_COPIES_PUT_OFF);
+		enqueue(m, n);
+		return 0;
+	}
+	err = master_place_target(&m->members, n->file, avoid_of(m, n),
+				  n->displaces, &to);
 	if (err == -ENOSPC) {
 		no_room(m, n, now_ms);
 		return 0;
 	}
 	if (err)
 		return err;
+	source_asked(m, n, now_ms);
 	(void)order_from(m, n, to, now_ms);
 	return 0;
 }
@@ -550,6 +626,8 @@ void master_repair_run(struct master *m, uint64_t now_ms)
 	wake_later(m, now_ms);
 	for (i = 0; i < MASTER_URGENCIES; i++)
 		run_queue(m, i, &b, now_ms);
+	if (!b.looks) /* there may be more; postponed ones bring no HELD */
+		master_kick(m);
 }
 
 /* ---- HELD ---- */
@@ -600,6 +678,7 @@ static void copy_held(struct master_session *s, struct master_file *f,
 	if (n && n->target == mb->index) {
 		from = n->from;
 		extra = extra || n->extra;
+		source_result(m, n, 0);
 		end_need(m, n, mb);
 	}
 	if (extra)
@@ -658,12 +737,14 @@ static void held_item(struct master_session *s,
 	if (f && f->gen == item->gen) {
 		struct master_need *n = need_of(f);
 
-		if (!item->status)
+		if (!item->status) {
 			copy_held(s, f, item->extra);
-		else if (n && n->target == s->member->index)
+		} else if (n && n->target == s->member->index) {
+			source_result(m, n, item->status);
 			retry_later(m, n, pool_now_ms());
-		else if (item->status == -EBADMSG)
+		} else if (item->status == -EBADMSG) {
 			copy_damaged(s, f);
+		}
 	} else if (!item->status) {
 		master_session_drop(s, path, item->path.len, item->gen,
 				    f ? KVPOOL__DROP__REASON__SUPERSEDED :

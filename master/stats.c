@@ -85,6 +85,9 @@ static const struct named counters[MC_NCOUNTERS] = {
 			      "Copies ordered because rules want them." },
 	[MC_COPIES_FAILED] = { "kvpool_master_copies_failed_total", NULL,
 			       "Ordered copies that failed or timed out." },
+	[MC_COPIES_PUT_OFF] = { "kvpool_master_copies_put_off_total", NULL,
+				"Copies not ordered yet, because their only "
+				"source gave none of the last ones." },
 	[MC_COPIES_DAMAGED] = { "kvpool_master_copies_damaged_total", NULL,
 				"Copies that their nodes found to be "
 				"damaged." },

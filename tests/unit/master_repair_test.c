@@ -635,6 +635,89 @@ static void what_is_put_or_kept_displaces_and_what_is_repaired_does_not(
 }
 
 /* The store may not have received WELCOME yet, and would lose an order. */
+/* Answers all orders that store s has received. */
+static unsigned int answer_orders_of(struct fake_node *s, int status)
+{
+	unsigned int n = s->nreplicates, i;
+
+	assert_true(n <= 64);
+	for (i = 0; i < n; i++)
+		fake_held(s, s->replicates[i].path, s->replicates[i].gen,
+			  status);
+	s->nreplicates = 0;
+	return n;
+}
+
+/* The same for stores 1 and 2. */
+static unsigned int answer_orders(int status)
+{
+	return answer_orders_of(&node[1], status) +
+	       answer_orders_of(&node[2], status);
+}
+
+/* The copies of a client that cannot be reached fail: few are ordered, however
+ * much it publishes. Once one succeeds, all others are ordered. */
+static void a_source_that_gives_no_copies_is_probed_now_and_then(void **state)
+{
+	const unsigned int files = 60;
+	unsigned int n = 0, most, i;
+	uint64_t began;
+	char path[32];
+
+	(void)state;
+	node[0].is_store = false;
+	node[0].capacity = 0;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	join(&node[2]);
+	began = pool_now_ms();
+	for (i = 0; i < files; i++) {
+		snprintf(path, sizeof(path), "k%u", i);
+		fake_publish(&node[0], path);
+		run_ms(&loop, 5);
+		n += answer_orders(-ENOENT);
+	}
+	/* After 16 failures, one in 250 ms. */
+	most = 17 + (unsigned int)((pool_now_ms() - began) / 250);
+	assert_in_range(n, 16, most);
+	n = 0;
+	began = pool_now_ms();
+	while (n < files) {
+		run_ms(&loop, 5);
+		n += answer_orders(0);
+		assert_true(pool_now_ms() - began < 20000);
+	}
+	assert_int_equal(files, n);
+}
+
+/* Whether the source or a target is unreachable is not known: another target
+ * makes the copies. */
+static void a_target_that_makes_no_copies_holds_up_no_source(void **state)
+{
+	const unsigned int files = 40;
+	uint64_t began = pool_now_ms();
+	unsigned int n = 0, i;
+	char path[32];
+
+	(void)state;
+	node[0].is_store = false;
+	node[0].capacity = 0;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	join(&node[2]);
+	for (i = 0; i < files; i++) {
+		snprintf(path, sizeof(path), "k%u", i);
+		fake_publish(&node[0], path);
+	}
+	while (n < files) {
+		run_ms(&loop, 5);
+		answer_orders_of(&node[1], -ENOENT);
+		n += answer_orders_of(&node[2], 0);
+		assert_true(pool_now_ms() - began < 20000);
+	}
+	assert_int_equal(files, n);
+}
+
 static void a_store_that_is_still_joining_gets_no_copies(void **state)
 {
 	(void)state;
@@ -754,6 +837,8 @@ int main(void)
 		T(what_a_client_has_put_is_stored_as_soon_as_there_is_room),
 		T(missing_copies_are_made_as_soon_as_there_is_room),
 		T(what_is_put_or_kept_displaces_and_what_is_repaired_does_not),
+		T(a_source_that_gives_no_copies_is_probed_now_and_then),
+		T(a_target_that_makes_no_copies_holds_up_no_source),
 		T(a_store_that_is_still_joining_gets_no_copies),
 		T(hot_objects_gain_extra_copies_and_lose_them_again),
 		T(an_extra_copy_is_not_kept),
