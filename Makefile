@@ -315,6 +315,7 @@ $(call tests,$(SRC_on_nodes)): $(OBJ)/tests/%: $(OBJ)/tests/%.o \
 		$(OBJ)/tests/pool_node_fixture.o $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)
 $(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
+$(OBJ)/tests/daemon_ktls_test: private LDFLAGS += -Wl,--wrap=tls_kernel_measure
 $(OBJ)/tests/fs_notify_test: private LDFLAGS += -Wl,--wrap=pool_node_notified
 $(OBJ)/tests/pool_peer_limits_test: private LDFLAGS += -Wl,--wrap=pool_conn_send,--wrap=pool_conn_send_soon,--wrap=pool_conn_send_file,--wrap=pool_conn_peer_id
 # The checker of it_chaos.

@@ -884,6 +884,23 @@ static void a_request_for_new_keys_breaks_a_stream_of_the_kernel(void **state)
 	SSL_CTX_free(ctx);
 }
 
+/* It would be encrypted as bytes of the stream. */
+static void an_alert_is_not_sent_by_the_kernel(void **state)
+{
+	static const uint8_t record[5 + 32] = { 23, 3, 3, 0, 32 };
+	uint8_t byte;
+
+	(void)state;
+	connect_for_kernel();
+	to_kernel();
+	assert_int_equal(sizeof(record),
+			 send(t.dials.fd, record, sizeof(record), 0));
+	assert_int_equal(-EPROTO, wait_and_read(&t.accepts, &byte));
+	assert_false(pool_tls_unsent(t.accepts.s));
+	assert_int_equal(0, pool_tls_flush(t.accepts.s));
+	assert_int_equal(-1, recv(t.dials.fd, &byte, 1, MSG_DONTWAIT));
+}
+
 /* ---- renewal ---- */
 
 /* Makes new streams between the same processes. */
@@ -1037,6 +1054,7 @@ int main(void)
 		T(a_stream_that_may_not_use_the_kernel_does_not),
 		T(a_stream_with_other_keys_does_not_use_the_kernel),
 		T(a_request_for_new_keys_breaks_a_stream_of_the_kernel),
+		T(an_alert_is_not_sent_by_the_kernel),
 		T(new_files_are_used_by_new_streams),
 		T(a_process_keeps_its_role_and_its_cluster),
 		T(a_process_keeps_its_namespaces),
