@@ -82,6 +82,8 @@ class Browser:
         if event.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
             if params["entry"]["source"] != "network":
                 self.errors.append(params["entry"]["text"])
+        if event.get("method") == "Page.javascriptDialogOpening":  # it would wait for an answer
+            sys.exit(f"browser.py: the page opens a dialog: {params['message'][:500]}")
 
     def value(self, expression, thrown=None):
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True,

@@ -47,8 +47,11 @@ for file in index.html app.css app.js; do
 	done
 	! grep -qi '^Set-Cookie' "$tmp/headers.$file" || fail "/$path sets a cookie"
 	policy=$(sed -n 's/^Content-Security-Policy: //p' "$tmp/headers.$file")
-	[[ $policy == "default-src 'none'; "*"frame-ancestors 'none'"* ]] ||
-		fail "/$path has the policy: $policy"
+	for part in "default-src 'none'" "script-src 'self'" "base-uri 'none'" \
+		"form-action 'none'" "frame-ancestors 'none'" \
+		"require-trusted-types-for 'script'" "trusted-types 'none'"; do
+		[[ "; $policy;" == *"; $part;"* ]] || fail "/$path has the policy: $policy"
+	done
 	[[ $policy != *unsafe* && $policy != *http* && $policy != *\** ]] ||
 		fail "/$path has the policy: $policy"
 	[ "$(get -o /dev/null -w '%{http_code}' -X POST "http://$page/$path")" = 405 ] ||
