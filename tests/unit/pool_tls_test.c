@@ -864,6 +864,41 @@ static void a_stream_with_other_keys_does_not_use_the_kernel(void **state)
 	SSL_CTX_free(ctx);
 }
 
+/* Sends until the peer, which does not read, has had no room for a while. */
+static void fill(int fd)
+{
+	static const uint8_t bytes[65536];
+
+	for (int refused = 0; refused < 3;) {
+		if (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) {
+			refused = 0;
+		} else {
+			refused++;
+			usleep(100000);
+		}
+	}
+}
+
+/* The kernel would encrypt them again. */
+static void a_stream_with_unsent_bytes_does_not_use_the_kernel(void **state)
+{
+	(void)state;
+	connect_for_kernel();
+	pool_tls_free(t.dials.s);
+	pool_tls_free(t.accepts.s);
+	start_end(&t.dials);
+	start_end(&t.accepts);
+	assert_int_equal(-EAGAIN, pool_tls_shake(t.dials.s));
+	fill(t.accepts.fd);
+	assert_int_equal(1, poll(&(struct pollfd){ .fd = t.accepts.fd,
+						   .events = POLLIN }, 1,
+				 10000));
+	assert_int_equal(-EAGAIN, pool_tls_shake(t.accepts.s));
+	assert_true(pool_tls_unsent(t.accepts.s));
+	assert_int_equal(-EBUSY,
+			 pool_tls_to_kernel(t.accepts.tls, t.accepts.s));
+}
+
 /* Nobody could answer, so the stream breaks, and sends nothing in between. */
 static void a_request_for_new_keys_breaks_a_stream_of_the_kernel(void **state)
 {
@@ -1053,6 +1088,7 @@ int main(void)
 		T(what_the_kernel_encrypts_arrives),
 		T(a_stream_that_may_not_use_the_kernel_does_not),
 		T(a_stream_with_other_keys_does_not_use_the_kernel),
+		T(a_stream_with_unsent_bytes_does_not_use_the_kernel),
 		T(a_request_for_new_keys_breaks_a_stream_of_the_kernel),
 		T(an_alert_is_not_sent_by_the_kernel),
 		T(new_files_are_used_by_new_streams),
