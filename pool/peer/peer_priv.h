@@ -46,8 +46,9 @@
  * SESSION_ANSWERS_MAX small answers. Large answers stay in their files until
  * they are sent. */
 #define SESSION_UNREAD_MAX (8u << 20)
-/* Beyond this, no further requests of the peer are read until it has read. */
-#define SESSION_UNREAD_PAUSE (1u << 20)
+/* Beyond this, no further requests of the peer are read until it has read: more
+ * than POOL_PEER_INFLIGHT_MAX small answers, which a peer requests at once. */
+#define SESSION_UNREAD_PAUSE (3u << 20)
 /* Bytes of requests, of all peers, handled in one turn of the loop: some 250 of
  * them. What mounts and the master send meanwhile waits for the turn's end. */
 #define REQUESTS_TURN (16u << 10)
