@@ -259,15 +259,13 @@ void master_quantum_spend(struct master *m, struct master_member *mb,
 	mb->quantum.seq = m->map.feed.seq;
 }
 
-void master_quantum_records(struct master *m, struct master_member *mb,
-			    uint64_t before)
+void master_quantum_records(struct master_member *mb, uint64_t cost,
+			    uint64_t mark)
 {
-	uint64_t cost = master_keep_cost(m) - before;
-
 	if (!cost)
 		return;
 	mb->quantum.unsettled += (unsigned int)cost;
-	mb->quantum.mark = master_keep_mark(m);
+	mb->quantum.mark = mark;
 }
 
 /* ---- deferred OPS ---- */

@@ -181,6 +181,7 @@ void master_on_evict(struct master_session *s, const Kvpool__Evict *msg)
 	for (i = 0; i < msg->n_entries && !s->ended; i++)
 		evict_item(s, msg, msg->entries[i]);
 	if (s->member)
-		master_quantum_records(s->m, s->member, cost);
+		master_quantum_records(s->member, master_keep_cost(s->m) - cost,
+				       master_keep_mark(s->m));
 	master_kick(s->m);
 }

@@ -437,7 +437,8 @@ static void take_charged(struct master_session *s, const Kvpool__Inventory *msg)
 	uint64_t cost = master_keep_cost(s->m);
 
 	take(s, msg);
-	master_quantum_records(s->m, mb, cost);
+	master_quantum_records(mb, master_keep_cost(s->m) - cost,
+			       master_keep_mark(s->m));
 }
 
 /* ---- what waits for etcd ---- */

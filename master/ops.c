@@ -1032,7 +1032,8 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	 * changes: its record follows those of the changes. */
 	if (master_keep_changes(m) != changes && mb->answers.run)
 		master_keep_member(m, mb);
-	master_quantum_records(m, mb, cost);
+	master_quantum_records(mb, master_keep_cost(m) - cost,
+			       master_keep_mark(m));
 	s->nresults += memory ? i : i - 1;
 	if (memory && !s->ended && i < msg->n_ops)
 		return put_back(s, req, msg, i, more, results);

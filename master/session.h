@@ -239,10 +239,9 @@ void master_ops_quanta(struct master *m);
 /* The member made this many changes, which the feed must carry. */
 void master_quantum_spend(struct master *m, struct master_member *mb,
 		       size_t changes);
-/* The member has caused the records (keep.h) since master_keep_cost was
- * `before`. */
-void master_quantum_records(struct master *m, struct master_member *mb,
-			    uint64_t before);
+/* The member has caused records of this cost (keep.h), up to that mark. */
+void master_quantum_records(struct master_member *mb, uint64_t cost,
+			    uint64_t mark);
 /* Have the member's records cost less than this since etcd had all of them? */
 bool master_quantum_has(struct master *m, struct master_member *mb,
 			unsigned int max);
