@@ -11,8 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <linux/sockios.h>
 
 #include "pool/base/log.h"
 #include "pool/base/unix.h"
@@ -249,10 +252,34 @@ static bool is_silent(const struct pool_conn *c, uint64_t now)
 	return c->idle_ms && now - c->last_rx_ms >= c->idle_ms;
 }
 
-static bool is_deaf(const struct pool_conn *c, uint64_t now)
+/* Bytes on their way to the peer: of the stream, and in the socket. */
+static size_t not_taken(const struct pool_conn *c)
 {
-	return c->unread && c->unread_timeout_ms &&
-	       now - c->taken_ms >= c->unread_timeout_ms;
+	int in_socket = 0;
+
+	(void)ioctl(c->fd, SIOCOUTQ, &in_socket);
+	return (size_t)in_socket +
+	       (c->stream ? pool_tls_unsent(c->stream) : 0);
+}
+
+void conn_taken(struct pool_conn *c)
+{
+	c->taken_ms = uv_now(c->loop);
+	c->not_taken = not_taken(c);
+}
+
+/* Has the peer taken nothing for too long? The loop is woken for a part of the
+ * socket's buffer only, and not before timers after a long iteration: look what
+ * the socket still has. */
+static bool is_deaf(struct pool_conn *c, uint64_t now)
+{
+	if (!c->unread || !c->unread_timeout_ms ||
+	    now - c->taken_ms < c->unread_timeout_ms)
+		return false;
+	if (not_taken(c) >= c->not_taken)
+		return true;
+	conn_taken(c);
+	return false;
 }
 
 /* Start the timer for the earlier timeout, if there is any. */
@@ -329,9 +356,10 @@ static void check_unread(struct pool_conn *c)
 	if (c->unread == unread)
 		return;
 	c->unread = unread;
-	c->taken_ms = uv_now(c->loop);
-	if (unread && c->state == CONN_OPEN)
-		idle_arm(c);
+	if (!unread || c->state != CONN_OPEN)
+		return;
+	conn_taken(c);
+	idle_arm(c);
 }
 
 void conn_watch(struct pool_conn *c)
@@ -419,6 +447,8 @@ static void set_open(struct pool_conn *c)
 	c->same_host = on_same_host(c);
 	uv_timer_stop(&c->timer);
 	c->last_rx_ms = uv_now(c->loop);
+	if (c->unread)
+		conn_taken(c);
 	idle_arm(c);
 }
 

@@ -123,6 +123,7 @@ struct pool_conn {
 	unsigned int unread_timeout_ms;
 	bool unread; /* more than unread_max is queued: nothing is read */
 	uint64_t taken_ms; /* while unread: when the peer last took bytes */
+	size_t not_taken;  /* bytes that it had not taken then */
 	struct pool_list queue; /* struct conn_out */
 	struct conn_rx rx;
 	int wake_at; /* the socket's SO_RCVLOWAT; 0: never changed */
@@ -161,6 +162,8 @@ void conn_watch(struct pool_conn *c);
 /* Bytes have arrived. Pushes the idle timer on now and then, so that it wakes
  * the loop only for a connection that is silent. */
 void conn_received(struct pool_conn *c);
+/* While unread: the peer has taken bytes. */
+void conn_taken(struct pool_conn *c);
 bool conn_callbacks_on(const struct pool_conn *c);
 
 /* Check c->trust, if set; on failure end the connection and return false.

@@ -515,8 +515,8 @@ void conn_flush(struct pool_conn *c)
 		done += (size_t)r;
 	}
 	c->flushing = false;
-	if (done > 0)
-		c->taken_ms = uv_now(c->loop);
+	if (done > 0 && c->unread)
+		conn_taken(c);
 	if (c->state == CONN_CLOSING)
 		return;
 	if (r == -EPIPE || r == -ECONNRESET) {

@@ -623,9 +623,9 @@ static ssize_t send_some(const struct pool_tls_stream *s, const uint8_t *data,
 	return send_iov(s, &iov, 1);
 }
 
-bool pool_tls_unsent(const struct pool_tls_stream *s)
+size_t pool_tls_unsent(const struct pool_tls_stream *s)
 {
-	return s->out_sent < s->out_len;
+	return s->out_len - s->out_sent;
 }
 
 int pool_tls_flush(struct pool_tls_stream *s)

@@ -174,7 +174,8 @@ ssize_t pool_tls_write(struct pool_tls_stream *s, const struct iovec *iov,
 /* Sends the bytes that pool_tls_write took. 0: all are sent; -EAGAIN: wait for
  * the socket. */
 int pool_tls_flush(struct pool_tls_stream *s);
-bool pool_tls_unsent(const struct pool_tls_stream *s);
+/* Bytes that are to be sent. */
+size_t pool_tls_unsent(const struct pool_tls_stream *s);
 
 /*
  * From now on the kernel encrypts what an accepted stream sends, so that

@@ -576,6 +576,42 @@ static void a_peer_that_reads_nothing_is_disconnected(void **state)
 	close(fd);
 }
 
+/* Far less than the socket holds: the loop does not hear of it. */
+static void a_peer_that_reads_slowly_is_not_disconnected(void **state)
+{
+	static uint8_t b[16 << 10];
+	int fd = open_paused(200);
+	uint64_t end;
+
+	(void)state;
+	for (int i = 0; i < 14; i++) {
+		assert_true(recv(fd, b, sizeof(b), MSG_DONTWAIT) > 0);
+		end = uv_hrtime() + 50 * 1000000ull;
+		unit_turn_until(&t.loop, t.a.closed || uv_hrtime() >= end);
+		assert_false(t.a.closed);
+	}
+	run_until(t.a.closed); /* as it reads no longer */
+	assert_int_equal(t.a.err, -ENOBUFS);
+	close(fd);
+}
+
+static void a_peer_that_reads_while_we_are_busy_is_not_disconnected(
+	void **state)
+{
+	static uint8_t b[64 << 10];
+	int fd = open_paused(50);
+
+	(void)state;
+	while (recv(fd, b, sizeof(b), MSG_DONTWAIT) > 0)
+		;
+	usleep(100000);
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+	assert_false(t.a.closed);
+	close(fd);
+	run_until(t.a.closed);
+}
+
 static void one_that_is_closed_by_the_peer_meanwhile_ends(void **state)
 {
 	int fd = open_paused(0);
@@ -1371,6 +1407,8 @@ int main(void)
 		T(closing_while_the_name_is_being_resolved_is_safe),
 		T(requests_are_not_read_while_answers_are_unread),
 		T(a_peer_that_reads_nothing_is_disconnected),
+		T(a_peer_that_reads_slowly_is_not_disconnected),
+		T(a_peer_that_reads_while_we_are_busy_is_not_disconnected),
 		T(one_that_is_closed_by_the_peer_meanwhile_ends),
 		T(silence_ends_the_connection_when_asked_for),
 		T(input_pushes_the_idle_timer_on),
