@@ -422,7 +422,9 @@ static ssize_t send_file(struct pool_conn *c, struct conn_out *o, size_t want)
 	if ((c->stream ? !in_kernel : c->same_host) &&
 	    send_copied(c, o, want, &r))
 		return r;
-	if (!c->stream || in_kernel)
+	if (in_kernel)
+		return pool_tls_send_file(c->stream, o->file_fd, &off, want);
+	if (!c->stream)
 		return sendfile(c->fd, o->file_fd, &off, want);
 	errno = ENOMEM;
 	return -1;

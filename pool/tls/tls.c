@@ -1169,3 +1169,9 @@ bool pool_tls_is_in_kernel(const struct pool_tls_stream *s)
 {
 	return s->kernel;
 }
+
+ssize_t pool_tls_send_file(struct pool_tls_stream *s, int file, off_t *at,
+			   size_t len)
+{
+	return tls_kernel_send_file(s->fd, file, at, len);
+}

@@ -178,15 +178,17 @@ int pool_tls_flush(struct pool_tls_stream *s);
 size_t pool_tls_unsent(const struct pool_tls_stream *s);
 
 /*
- * From now on the kernel encrypts what an accepted stream sends, so that
- * sendfile(2) on its socket, too, sends records of TLS, and no copy of a file's
- * bytes is made in user space. Call it before the first write. t: the one that
- * s was started with. 0; else the stream is as before: -EBUSY: t did not allow
- * it when s was started, or something was written; others: the kernel cannot
- * (tls_kernel.h).
+ * From now on the kernel encrypts what an accepted stream sends, so that no
+ * copy of a file's bytes is made in user space (pool_tls_send_file). Call it
+ * before the first write. t: the one that s was started with. 0; else the
+ * stream is as before: -EBUSY: t did not allow it when s was started, or
+ * something was written; others: the kernel cannot (tls_kernel.h).
  */
 int pool_tls_to_kernel(struct pool_tls *t, struct pool_tls_stream *s);
 bool pool_tls_is_in_kernel(const struct pool_tls_stream *s);
+/* As sendfile(2) on the socket, of a stream that is in the kernel. */
+ssize_t pool_tls_send_file(struct pool_tls_stream *s, int file, off_t *at,
+			   size_t len);
 
 /* Does not close the socket. NULL: no-op. */
 void pool_tls_free(struct pool_tls_stream *s);

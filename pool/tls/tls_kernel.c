@@ -99,6 +99,31 @@ int tls_kernel_encrypts(int fd, const SSL *ssl, const struct tls_secret *secret)
 	return err;
 }
 
+void tls_kernel_push(int fd)
+{
+	const int on = 1;
+
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+/*
+ * Within a sendfile(2), the kernel passes each record to TCP with MSG_MORE, so
+ * one that is shorter than a segment (over loopback: each) waits for the next.
+ * If the socket then has no room for the next (net.ipv4.tcp_notsent_lowat, or a
+ * small buffer), it neither sends nor becomes writable, until the timer for
+ * closed windows sends the record: after 200 ms, and longer each time.
+ */
+ssize_t tls_kernel_send_file(int fd, int file, off_t *at, size_t len)
+{
+	ssize_t r = sendfile(fd, file, at, len);
+	int err = errno;
+
+	if (r < (ssize_t)len)
+		tls_kernel_push(fd);
+	errno = err;
+	return r;
+}
+
 /* ---- which is cheaper? ---- */
 
 #define RECORD 16384u

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <openssl/ssl.h>
 
@@ -45,5 +46,9 @@ void tls_secret_from_log(const SSL *ssl, const char *line,
  */
 int tls_kernel_encrypts(int fd, const SSL *ssl,
 			const struct tls_secret *secret);
+/* As sendfile(2), on such a socket. */
+ssize_t tls_kernel_send_file(int fd, int file, off_t *at, size_t len);
+/* Sends the bytes on the TCP socket fd that wait for more (MSG_MORE). */
+void tls_kernel_push(int fd);
 
 #endif

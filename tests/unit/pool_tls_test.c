@@ -4,16 +4,17 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 
 #include <openssl/ssl.h>
 
+#include "pool/base/clock.h"
 #include "pool/tls/tls.h"
 #include "pool/tls/tls_kernel.h"
 #include "tests/unit/tls_pki.h"
@@ -689,16 +690,14 @@ static void both_ways_cost_time(void **state)
 	assert_in_range(cost.openssl, 100, 1000000000);
 }
 
-/* Both ends on a TCP connection, and the accepting one may use the kernel. */
-static void connect_for_kernel(void)
+/* Both ends on a TCP connection. */
+static void connect_by_tcp(void)
 {
 	struct sockaddr_in sin = { .sin_family = AF_INET,
 				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(sin);
-	int l;
+	int l = socket(AF_INET, SOCK_STREAM, 0);
 
-	(void)need_kernel();
-	l = socket(AF_INET, SOCK_STREAM, 0);
 	close(t.dials.fd);
 	close(t.accepts.fd);
 	t.dials.fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -710,6 +709,13 @@ static void connect_for_kernel(void)
 	t.accepts.fd = accept(l, NULL, NULL);
 	assert_true(t.accepts.fd >= 0);
 	close(l);
+}
+
+/* The same, with streams, and the accepting one may use the kernel. */
+static void connect_for_kernel(void)
+{
+	(void)need_kernel();
+	connect_by_tcp();
 	open_end(&t.dials, pki.node);
 	open_end(&t.accepts, pki.master);
 	pool_tls_allow_kernel(t.dials.tls, true);
@@ -766,8 +772,8 @@ static void what_the_kernel_encrypts_arrives(void **state)
 		assert_null(memmem(wire, sizeof(wire), bytes, 8));
 		assert_arrives(&t.dials, bytes, 1000);
 		for (off = 0, sent = 0; sent < sizeof(bytes);) {
-			ssize_t r = sendfile(t.accepts.fd, file, &off,
-					     sizeof(bytes) - sent);
+			ssize_t r = pool_tls_send_file(t.accepts.s, file, &off,
+						       sizeof(bytes) - sent);
 
 			assert_true(r > 0);
 			assert_arrives(&t.dials, bytes + sent, (size_t)r);
@@ -777,6 +783,71 @@ static void what_the_kernel_encrypts_arrives(void **state)
 	assert_int_equal(1000, pool_tls_write(t.dials.s, &iov, 1));
 	assert_arrives(&t.accepts, bytes, 1000);
 	assert_false(pool_tls_unsent(t.accepts.s));
+	close(file);
+}
+
+/* Room for less than one record that is unsent. */
+static void leave_little_room(int fd)
+{
+	const int bytes = 16384;
+
+	assert_int_equal(0, setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT,
+				       &bytes, sizeof(bytes)));
+}
+
+static bool has_room(int fd, int wait_ms)
+{
+	return poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1,
+		    wait_ms) == 1;
+}
+
+static void what_waits_for_more_is_sent_when_asked(void **state)
+{
+	static const uint8_t record[16406];
+	uint8_t byte;
+
+	(void)state;
+	connect_by_tcp();
+	leave_little_room(t.accepts.fd);
+	assert_int_equal(sizeof(record), send(t.accepts.fd, record,
+					      sizeof(record), MSG_MORE));
+	assert_false(has_room(t.accepts.fd, 0));
+	tls_kernel_push(t.accepts.fd);
+	assert_true(has_room(t.accepts.fd, 100)); /* before the timer */
+	assert_int_equal(1, recv(t.dials.fd, &byte, 1, MSG_DONTWAIT));
+}
+
+/* Else each record would wait for a timer of TCP, 200 ms and longer. */
+static void a_file_is_sent_at_once_although_there_is_little_room(void **state)
+{
+	static uint8_t bytes[1 << 20], got[sizeof(bytes)];
+	const uint64_t began = pool_now_ms();
+	int file = memfd_create("bytes", 0);
+	size_t have = 0;
+	off_t off = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = byte_at(i);
+	assert_int_equal(sizeof(bytes), write(file, bytes, sizeof(bytes)));
+	connect_for_kernel();
+	to_kernel();
+	leave_little_room(t.accepts.fd);
+	assert_int_equal(0, fcntl(t.accepts.fd, F_SETFL, O_NONBLOCK));
+	while (have < sizeof(bytes)) {
+		ssize_t r = pool_tls_send_file(t.accepts.s, file, &off,
+					       sizeof(bytes) - (size_t)off);
+
+		if (r < 0) {
+			assert_int_equal(EAGAIN, errno);
+			assert_true(has_room(t.accepts.fd, 10000));
+		}
+		r = pool_tls_read(t.dials.s, got + have, sizeof(got) - have);
+		assert_true(r > 0 || r == -EAGAIN);
+		have += r > 0 ? (size_t)r : 0;
+	}
+	assert_memory_equal(bytes, got, sizeof(bytes));
+	assert_in_range(pool_now_ms() - began, 0, 5000);
 	close(file);
 }
 
@@ -1086,6 +1157,8 @@ int main(void)
 		T(a_changed_byte_behind_good_ones_breaks_the_stream),
 		T(both_ways_cost_time),
 		T(what_the_kernel_encrypts_arrives),
+		T(what_waits_for_more_is_sent_when_asked),
+		T(a_file_is_sent_at_once_although_there_is_little_room),
 		T(a_stream_that_may_not_use_the_kernel_does_not),
 		T(a_stream_with_other_keys_does_not_use_the_kernel),
 		T(a_stream_with_unsent_bytes_does_not_use_the_kernel),
