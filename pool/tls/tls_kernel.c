@@ -99,7 +99,8 @@ int tls_kernel_encrypts(int fd, const SSL *ssl, const struct tls_secret *secret)
 	return err;
 }
 
-void tls_kernel_push(int fd)
+/* Sends the bytes on the TCP socket fd that wait for more (MSG_MORE). */
+static void push(int fd)
 {
 	const int on = 1;
 
@@ -119,7 +120,7 @@ ssize_t tls_kernel_send_file(int fd, int file, off_t *at, size_t len)
 	int err = errno;
 
 	if (r < (ssize_t)len)
-		tls_kernel_push(fd);
+		push(fd);
 	errno = err;
 	return r;
 }

@@ -48,7 +48,5 @@ int tls_kernel_encrypts(int fd, const SSL *ssl,
 			const struct tls_secret *secret);
 /* As sendfile(2), on such a socket. */
 ssize_t tls_kernel_send_file(int fd, int file, off_t *at, size_t len);
-/* Sends the bytes on the TCP socket fd that wait for more (MSG_MORE). */
-void tls_kernel_push(int fd);
 
 #endif

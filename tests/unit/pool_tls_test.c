@@ -801,22 +801,6 @@ static bool has_room(int fd, int wait_ms)
 		    wait_ms) == 1;
 }
 
-static void what_waits_for_more_is_sent_when_asked(void **state)
-{
-	static const uint8_t record[16406];
-	uint8_t byte;
-
-	(void)state;
-	connect_by_tcp();
-	leave_little_room(t.accepts.fd);
-	assert_int_equal(sizeof(record), send(t.accepts.fd, record,
-					      sizeof(record), MSG_MORE));
-	assert_false(has_room(t.accepts.fd, 0));
-	tls_kernel_push(t.accepts.fd);
-	assert_true(has_room(t.accepts.fd, 100)); /* before the timer */
-	assert_int_equal(1, recv(t.dials.fd, &byte, 1, MSG_DONTWAIT));
-}
-
 /* Else each record would wait for a timer of TCP, 200 ms and longer. */
 static void a_file_is_sent_at_once_although_there_is_little_room(void **state)
 {
@@ -1157,7 +1141,6 @@ int main(void)
 		T(a_changed_byte_behind_good_ones_breaks_the_stream),
 		T(both_ways_cost_time),
 		T(what_the_kernel_encrypts_arrives),
-		T(what_waits_for_more_is_sent_when_asked),
 		T(a_file_is_sent_at_once_although_there_is_little_room),
 		T(a_stream_that_may_not_use_the_kernel_does_not),
 		T(a_stream_with_other_keys_does_not_use_the_kernel),
