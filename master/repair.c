@@ -31,7 +31,7 @@
 #define PROBE_FAILED 16u	 /* failed copies until a source is probed */
 #define ROOM_MS 250		 /* retry of an unstored file without room */
 #define ROOMIER_MS 1000		 /* to a patrol, once a full store has room */
-#define RUN_MAX 256u		 /* needs looked at in one turn */
+#define RUN_MAX 256u		 /* needs of a queue looked at in one turn */
 #define BUSY_MAX 16u		 /* of these, all targets busy: then stop */
 #define LEVELS 4u		 /* 0, 1, 2, 3 or more copies are left */
 #define COPY_MS 30000u		 /* timeout of a copy, plus its size at ... */
@@ -616,7 +616,8 @@ static void run_queue(struct master *m, unsigned int urgency, struct budget *b,
 
 void master_repair_run(struct master *m, uint64_t now_ms)
 {
-	struct budget b = { RUN_MAX, BUSY_MAX };
+	struct budget b = { .busy = BUSY_MAX };
+	bool more = false;
 	unsigned int i;
 
 	if (!m->ready || m->closing)
@@ -624,9 +625,13 @@ void master_repair_run(struct master *m, uint64_t now_ms)
 	master_throttle_tick(&m->repair.throttle, now_ms);
 	give_up_late(m, now_ms);
 	wake_later(m, now_ms);
-	for (i = 0; i < MASTER_URGENCIES; i++)
+	for (i = 0; i < MASTER_URGENCIES; i++) {
+		/* Those put off must not use up the looks of other queues. */
+		b.looks = RUN_MAX;
 		run_queue(m, i, &b, now_ms);
-	if (!b.looks) /* there may be more; postponed ones bring no HELD */
+		more = more || !b.looks;
+	}
+	if (more) /* postponed ones bring no HELD */
 		master_kick(m);
 }
 

@@ -634,7 +634,6 @@ static void what_is_put_or_kept_displaces_and_what_is_repaired_does_not(
 	assert_int_equal(1, ordered(&node[1], "n/kept"));
 }
 
-/* The store may not have received WELCOME yet, and would lose an order. */
 /* Answers all orders that store s has received. */
 static unsigned int answer_orders_of(struct fake_node *s, int status)
 {
@@ -718,6 +717,67 @@ static void a_target_that_makes_no_copies_holds_up_no_source(void **state)
 	assert_int_equal(files, n);
 }
 
+/* PUBLISHes `files` files in few messages, and waits for the results. */
+static void publish_many(struct fake_node *n, unsigned int files)
+{
+	enum { BATCH = 1000 };
+	static Kvpool__Op ops[BATCH], *list[BATCH];
+	static Kvpool__Meta metas[BATCH];
+	static char paths[BATCH][32];
+	Kvpool__Ops msg = KVPOOL__OPS__INIT;
+
+	for (unsigned int i = 0; i < files; i++) {
+		unsigned int k = i % BATCH;
+
+		snprintf(paths[k], sizeof(paths[k]), "many%u", i);
+		fake_meta(&metas[k], paths[k], 0);
+		kvpool__op__init(&ops[k]);
+		ops[k].kind = KVPOOL__OP__KIND__PUBLISH;
+		ops[k].meta = &metas[k];
+		list[k] = &ops[k];
+		if (k + 1 < BATCH && i + 1 < files)
+			continue;
+		msg.ops = list;
+		msg.n_ops = k + 1;
+		n->ops_done = false;
+		assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_OPS, 7,
+						   &msg.base));
+		run_until(&loop, n->ops_done);
+	}
+}
+
+/* More than can be looked at until they are due again. */
+static void a_source_that_gives_no_copies_holds_up_no_repair(void **state)
+{
+	const unsigned int files = 100000;
+	uint64_t began;
+	char path[32];
+
+	(void)state;
+	node[0].is_store = false;
+	node[0].capacity = 0;
+	join(&node[0]);
+	join(&node[1]);
+	join(&node[2]);
+	fake_publish(&node[1], "good");
+	for (unsigned int i = 0; i < 20; i++) {
+		snprintf(path, sizeof(path), "k%u", i);
+		fake_publish(&node[0], path);
+		run_ms(&loop, 5);
+		(void)answer_orders(-ENOENT);
+	}
+	publish_many(&node[0], files);
+	began = pool_now_ms();
+	assert_int_equal(0, fake_rule(&node[1], "good", "user.kvpool.replicas",
+				      "2"));
+	while (ordered(&node[2], "good") < 0) {
+		(void)answer_orders(-ENOENT);
+		run_ms(&loop, 5);
+		assert_true(pool_now_ms() - began < 10000);
+	}
+}
+
+/* The store may not have received WELCOME yet, and would lose an order. */
 static void a_store_that_is_still_joining_gets_no_copies(void **state)
 {
 	(void)state;
@@ -839,6 +899,7 @@ int main(void)
 		T(what_is_put_or_kept_displaces_and_what_is_repaired_does_not),
 		T(a_source_that_gives_no_copies_is_probed_now_and_then),
 		T(a_target_that_makes_no_copies_holds_up_no_source),
+		T(a_source_that_gives_no_copies_holds_up_no_repair),
 		T(a_store_that_is_still_joining_gets_no_copies),
 		T(hot_objects_gain_extra_copies_and_lose_them_again),
 		T(an_extra_copy_is_not_kept),
