@@ -589,7 +589,10 @@ etcd_floods() {
 		size=256
 		[ $kind != large_dirs ] || size=64 # or it exceeds a message
 		mark master kvpool_master_ops_turns_total
+		# Each turn waits for etcd, which a slow disk delays.
+		until="risen master kvpool_master_ops_turns_total 10"
 		beside etcd.$kind 2 $kind "${listen[master]}" $size
+		until=
 		rises master kvpool_master_ops_turns_total 10
 		! grep ^ended "$tmp/attack" || fail "$attack: it was cut off"
 		echo "   $(tr '\n' ';' <"$tmp/attack")"
