@@ -12,6 +12,7 @@
 #include "daemon/other_env.h"
 #include "pool/tls/tls.h"
 #include "daemon/run_dir.h"
+#include "daemon/tls.h"
 #include "master/ha.h"
 #include "pool/base/log.h"
 #include "pool/kvpool.h"
@@ -403,6 +404,10 @@ static int check_bulk(void)
 		return daemon_option_reject(
 			bulk, "tls or auth with --tls-dir: auth does not "
 			"encrypt, but authenticates both ends", stderr);
+	if (!conf.tls_dir && conf.ktls == KTLS_ON)
+		return daemon_option_reject(
+			daemon_option_find(options, "ktls"),
+			"on with --tls-dir; auto and off", stderr);
 	if (!conf.tls_dir)
 		conf.bulk = BULK_PLAIN;
 	return 0;

@@ -105,7 +105,9 @@ static int print_table(const json_t *json)
 	}
 	if (bulk)
 		printf("bytes of objects over TCP: --bulk %s%s\n", bulk,
-		       json_is_true(json_object_get(json, "ktls")) ?
+		       strcmp(bulk, "tls") == 0 &&
+				       json_is_true(json_object_get(json,
+								    "ktls")) ?
 			       ", encrypted by the kernel (kTLS)" : "");
 	json_decref(table);
 	return 0;

@@ -125,7 +125,7 @@ static void print_bulk(const json_t *node, FILE *out)
 			     "%s%s%s\n",
 			rdma ? "RDMA" : "", rdma && auth ? ", " : "",
 			auth ? "--bulk auth" : "");
-	if (is_true(node, "ktls"))
+	if (!auth && is_true(node, "ktls"))
 		fprintf(out, "bulk     encrypted by the kernel (kTLS)\n");
 }
 

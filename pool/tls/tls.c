@@ -122,7 +122,6 @@ static void certs_unref(struct certs *c)
 }
 
 static int on_verify(int ok, X509_STORE_CTX *x);
-static void on_secret(const SSL *ssl, const char *line);
 
 static int ctx_set(SSL_CTX *ctx, const struct pool_tls_files *f)
 {
@@ -141,7 +140,6 @@ static int ctx_set(SSL_CTX *ctx, const struct pool_tls_files *f)
 				      SSL_MODE_RELEASE_BUFFERS |
 				      SSL_MODE_NO_AUTO_CHAIN);
 	SSL_CTX_set_read_ahead(ctx, 1);
-	SSL_CTX_set_keylog_callback(ctx, on_secret);
 	SSL_CTX_set_verify_depth(ctx, CHAIN_MAX);
 	X509_STORE_set_flags(store, POOL_TLS_STORE_FLAGS);
 	if (!SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) ||
@@ -280,6 +278,14 @@ static bool is_another(const struct pool_tls *t, const struct certs *c,
 	return true;
 }
 
+static void on_secret(const SSL *ssl, const char *line);
+
+/* Secrets are told only where the kernel may get them. */
+static void tell_secrets(const struct pool_tls *t, const struct certs *c)
+{
+	SSL_CTX_set_keylog_callback(c->ctx, t->kernel ? on_secret : NULL);
+}
+
 int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY])
 {
 	struct timespec read[3];
@@ -295,6 +301,7 @@ int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY])
 	if (!err) {
 		struct certs *old = t->certs;
 
+		tell_secrets(t, c);
 		t->certs = c;
 		if (!old) {
 			t->self = c->id; /* moved */
@@ -436,6 +443,7 @@ void pool_tls_ended(struct pool_tls *t)
 void pool_tls_allow_kernel(struct pool_tls *t, bool allowed)
 {
 	t->kernel = allowed;
+	tell_secrets(t, t->certs);
 }
 
 bool pool_tls_allows_kernel(const struct pool_tls *t)

@@ -174,9 +174,9 @@ static int measured_open(struct measured *m)
 	int err = connect_pair(m->by_kernel);
 
 	if (!err)
-		err = connect_pair(m->by_openssl);
-	if (!err)
 		err = use_key(m->by_kernel[0], &no_key);
+	if (!err)
+		err = connect_pair(m->by_openssl);
 	if (err)
 		return err;
 	m->file = memfd_create("kvpool-ktls", MFD_CLOEXEC);

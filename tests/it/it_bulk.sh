@@ -136,6 +136,7 @@ refused 'tls or auth with --tls-dir' --tls-dir "$KVTEST_TLS/node" --bulk plain
 (
 	unset KVPOOL_TLS_DIR
 	refused 'tls and auth with --tls-dir; plain without' --bulk auth
+	refused 'on with --tls-dir; auto and off' --ktls on
 )
 (
 	unset KVPOOL_TLS_DIR

@@ -90,6 +90,14 @@ pair "--ktls on" "--ktls off"
 objects_move half
 [ "$(lanes a)" -gt 0 ] || fail "no lane: $(grep kTLS "$(log_of a)")"
 
+echo "== --bulk auth is not called encrypted"
+pair "--bulk auth --ktls on" ""
+kvpool devices --admin "${admin[a]}" --tls-dir "$KVTEST_TLS/admin" |
+	grep -x 'bytes of objects over TCP: --bulk auth'
+kvpool status --admin "${admin[a]}" --tls-dir "$KVTEST_TLS/admin" >"$tmp/status"
+grep 'not encrypted: --bulk auth' "$tmp/status"
+! grep kTLS "$tmp/status" || fail "it is called encrypted"
+
 echo "== a holder that is killed: the others go on, and it comes back"
 kill -KILL "${pid[a]}"
 wait "${pid[a]}" || :

@@ -654,14 +654,29 @@ static unsigned int answer_orders(int status)
 	       answer_orders_of(&node[2], status);
 }
 
+/* node[0], which gives no copies, publishes so many files. Returns the copies
+ * that were ordered; all have failed. */
+static unsigned int publish_without_copies(unsigned int files)
+{
+	unsigned int n = 0;
+	char path[32];
+
+	for (unsigned int i = 0; i < files; i++) {
+		snprintf(path, sizeof(path), "k%u", i);
+		fake_publish(&node[0], path);
+		run_ms(&loop, 5);
+		n += answer_orders(-ENOENT);
+	}
+	return n;
+}
+
 /* The copies of a client that cannot be reached fail: few are ordered, however
  * much it publishes. Once one succeeds, all others are ordered. */
 static void a_source_that_gives_no_copies_is_probed_now_and_then(void **state)
 {
 	const unsigned int files = 60;
-	unsigned int n = 0, most, i;
+	unsigned int n, most;
 	uint64_t began;
-	char path[32];
 
 	(void)state;
 	node[0].is_store = false;
@@ -670,12 +685,7 @@ static void a_source_that_gives_no_copies_is_probed_now_and_then(void **state)
 	join(&node[1]);
 	join(&node[2]);
 	began = pool_now_ms();
-	for (i = 0; i < files; i++) {
-		snprintf(path, sizeof(path), "k%u", i);
-		fake_publish(&node[0], path);
-		run_ms(&loop, 5);
-		n += answer_orders(-ENOENT);
-	}
+	n = publish_without_copies(files);
 	/* After 16 failures, one in 250 ms. */
 	most = 17 + (unsigned int)((pool_now_ms() - began) / 250);
 	assert_in_range(n, 16, most);
@@ -751,7 +761,6 @@ static void a_source_that_gives_no_copies_holds_up_no_repair(void **state)
 {
 	const unsigned int files = 100000;
 	uint64_t began;
-	char path[32];
 
 	(void)state;
 	node[0].is_store = false;
@@ -760,12 +769,7 @@ static void a_source_that_gives_no_copies_holds_up_no_repair(void **state)
 	join(&node[1]);
 	join(&node[2]);
 	fake_publish(&node[1], "good");
-	for (unsigned int i = 0; i < 20; i++) {
-		snprintf(path, sizeof(path), "k%u", i);
-		fake_publish(&node[0], path);
-		run_ms(&loop, 5);
-		(void)answer_orders(-ENOENT);
-	}
+	(void)publish_without_copies(20);
 	publish_many(&node[0], files);
 	began = pool_now_ms();
 	assert_int_equal(0, fake_rule(&node[1], "good", "user.kvpool.replicas",
