@@ -14,7 +14,16 @@
 #define NODE_HEATS_MAX 4096	/* objects whose GETs are counted */
 #define NODE_DOUBTS_MAX 256	/* local copies that wait to be checked */
 #define NODE_DOUBT_S 10		/* between two checks of a copy */
-#define NODE_PIECE (4u << 20)	/* bytes in one of several parallel transfers */
+/*
+ * An object up to NODE_WHOLE is requested as one range, whose checksum is
+ * computed as it arrives. A larger one comes in pieces of NODE_PIECE, in
+ * parallel, from all its holders, and is read once more for its checksum. From
+ * one holder, one range is quicker, up to NODE_WHOLE_ALONE at least (figures:
+ * tests/bench/README.md); beyond that it would occupy a lane for too long.
+ */
+#define NODE_WHOLE (8u << 20)
+#define NODE_WHOLE_ALONE (128u << 20)
+#define NODE_PIECE (4u << 20)
 #define NODE_PIECES_MAX 8	/* parallel transfers of one object */
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
 #define NODE_BACKOFF_MS 2000	/* after a stall, prefer other holders */
@@ -22,8 +31,9 @@
 
 /* ---- heat.c: how often peers request an object ---- */
 
-/* A peer's GET for o, or for a piece of it, has begun. */
-void node_heat_asked(struct pool_node *n, struct node_object *o);
+/* A peer's GET for `length` bytes of o has begun. */
+void node_heat_asked(struct pool_node *n, struct node_object *o,
+		     uint64_t length);
 /* o becomes an extra copy. 0, or -ENOBUFS: no record is free, or no memory. */
 int node_heat_extra(struct pool_node *n, struct node_object *o);
 /* o is dropped, becomes a counted copy, or has become cold. */

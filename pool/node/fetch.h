@@ -151,6 +151,7 @@ void node_fetch_check_stalls(struct node_fetch *f, uint64_t now, bool late);
 void node_fetch_take_holders(struct node_fetch *f);
 /* May holder i be asked? */
 bool node_fetch_usable(struct node_fetch *f, unsigned int i);
+unsigned int node_fetch_usable_count(struct node_fetch *f);
 /* The next usable holder after the last one asked, preferably one that has not
  * stalled recently; or -1. */
 int node_fetch_next_holder(struct node_fetch *f);

@@ -11,6 +11,15 @@ bool node_fetch_usable(struct node_fetch *f, unsigned int i)
 	       f->holders[i] != f->n->index;
 }
 
+unsigned int node_fetch_usable_count(struct node_fetch *f)
+{
+	unsigned int i, count = 0;
+
+	for (i = 0; i < f->nholders; i++)
+		count += node_fetch_usable(f, i);
+	return count;
+}
+
 /* Did it stall recently? Then others are preferred. */
 static bool is_stalled(struct node_fetch *f, unsigned int i)
 {

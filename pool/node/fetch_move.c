@@ -4,9 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* an object up to this size is one piece, summed as it arrives */
-#define ONE_PIECE (2 * NODE_PIECE)
-
 unsigned int node_fetch_remaining_ms(const struct node_fetch *f, uint64_t len)
 {
 	uint64_t now = pool_now_ms();
@@ -203,12 +200,22 @@ int node_fetch_piece_start(struct node_fetch *f, struct fetch_piece *p,
 	return 0;
 }
 
+/* Bytes of the next range; see NODE_WHOLE. */
+static uint64_t range_size(struct node_fetch *f)
+{
+	bool one = f->size <= NODE_WHOLE ||
+		   (f->size <= NODE_WHOLE_ALONE &&
+		    (f->alone || node_fetch_usable_count(f) < 2));
+
+	return one ? f->size : NODE_PIECE;
+}
+
 /* A failed piece keeps its range (length > 0, not busy) and is retried first.
  */
 static bool next_range(struct node_fetch *f, struct fetch_piece *p,
 		       uint64_t *off, uint64_t *len)
 {
-	uint64_t step = f->size <= ONE_PIECE ? f->size : NODE_PIECE;
+	uint64_t step;
 
 	if (p->f.length > 0) {
 		*off = p->f.offset;
@@ -217,6 +224,7 @@ static bool next_range(struct node_fetch *f, struct fetch_piece *p,
 	}
 	if (f->next_offset >= f->size)
 		return false;
+	step = range_size(f);
 	*off = f->next_offset;
 	*len = f->size - *off < step ? f->size - *off : step;
 	f->next_offset += *len;

@@ -24,7 +24,7 @@ struct node_heat {
 	struct pool_list link;
 	struct node_object *o; /* o->heat == this */
 	uint64_t since_ms, last_ms;
-	uint32_t gets; /* since since_ms */
+	uint64_t bytes; /* requested since since_ms, or since the last report */
 	bool extra;
 };
 
@@ -91,13 +91,12 @@ static struct node_heat *heat_of(struct pool_node *n, struct node_object *o)
 	return h;
 }
 
-void node_heat_asked(struct pool_node *n, struct node_object *o)
+void node_heat_asked(struct pool_node *n, struct node_object *o,
+		     uint64_t length)
 {
 	uint64_t now = pool_now_ms();
-	/* Peers request large objects in pieces. */
-	uint64_t pieces = o->size <= 2 * (uint64_t)NODE_PIECE ?
-				  1 : (o->size + NODE_PIECE - 1) / NODE_PIECE;
-	struct node_heat *h = n->opts.hot_gets ? heat_of(n, o) : NULL;
+	uint64_t hot = n->opts.hot_gets * o->size;
+	struct node_heat *h = hot ? heat_of(n, o) : NULL;
 
 	if (!h)
 		return;
@@ -106,11 +105,13 @@ void node_heat_asked(struct pool_node *n, struct node_object *o)
 	h->last_ms = now;
 	if (now - h->since_ms > HEAT_WINDOW_MS) {
 		h->since_ms = now;
-		h->gets = 0;
+		h->bytes = 0;
 	}
-	h->gets++;
-	if (h->gets % (n->opts.hot_gets * pieces) == 0 &&
-	    (o->counted || h->extra)) {
+	h->bytes += length < o->size ? length : o->size;
+	if (h->bytes < hot)
+		return;
+	h->bytes -= hot;
+	if (o->counted || h->extra) {
 		pool_count(&n->c.hot);
 		report_heat(n, o, false);
 	}

@@ -14,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* an object up to this size is one piece, summed as it arrives */
-#define ONE_PIECE (2 * NODE_PIECE)
-
 struct piece {
 	struct pool_fetch f;
 	struct node_read *owner;
@@ -148,7 +145,7 @@ static int pieces_start(struct node_read *r, const struct node_member *from,
 	unsigned int i = 0;
 	int err = 0;
 
-	if (r->size > ONE_PIECE) {
+	if (r->size > NODE_WHOLE_ALONE) {
 		step = r->size / NODE_PIECES_MAX + 1;
 		step = step < NODE_PIECE ? NODE_PIECE : step;
 	}

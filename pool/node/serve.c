@@ -55,7 +55,8 @@ static int open_whole(struct pool_node *n, struct node_object *o)
 }
 
 static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
-		    bool copy, uint64_t *ret_size, bool *ret_lendable)
+		    uint64_t length, bool copy, uint64_t *ret_size,
+		    bool *ret_lendable)
 {
 	struct pool_node *n = arg;
 	struct node_object *o = find_held(n, path, len, gen);
@@ -73,7 +74,7 @@ static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 		o->gets++;
 	if (!copy)
 		o->read = true;
-	node_heat_asked(n, o);
+	node_heat_asked(n, o, length);
 	if (pool_evict_inserted(&o->ev))
 		pool_evict_touch(n->evict, &o->ev);
 	return fd;

@@ -432,8 +432,8 @@ static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 		return -EBUSY;
 	}
 	fd = p->opts.ops->get(p->opts.arg, (char *)get->path.data,
-			      get->path.len, get->gen, get->copy, &size,
-			      &lendable);
+			      get->path.len, get->gen, get->length, get->copy,
+			      &size, &lendable);
 	if (fd < 0)
 		return fd;
 	if (get->offset + get->length > size) {

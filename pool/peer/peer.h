@@ -61,8 +61,8 @@ struct verbs;
 /* Callbacks into the node; all but `get` may be NULL. */
 struct pool_peers_ops {
 	/*
-	 * A peer requests path@gen; copy: to have a copy that the master
-	 * ordered, not to read it. Returns a new O_RDONLY descriptor of the
+	 * A peer requests `length` bytes of path@gen, which may be more than
+	 * it has; copy: to have a copy that the master ordered, not to read it. Returns a new O_RDONLY descriptor of the
 	 * whole object, which this module closes, and its size; or -ENOENT.
 	 * *ret_lendable: the bytes have been verified, so the descriptor may be
 	 * lent. -EINPROGRESS: the object may arrive in a moment;
@@ -70,7 +70,8 @@ struct pool_peers_ops {
 	 * gets -ENOENT.
 	 */
 	int (*get)(void *arg, const char *path, size_t path_len, uint64_t gen,
-		   bool copy, uint64_t *ret_size, bool *ret_lendable);
+		   uint64_t length, bool copy, uint64_t *ret_size,
+		   bool *ret_lendable);
 	/* This node lent a descriptor; the peer returned it. */
 	void (*lent)(void *arg, const char *path, size_t path_len,
 		     uint64_t gen);

@@ -143,7 +143,8 @@ static void ask(struct pool_fetch_priv *v)
 	uint64_t size = 0;
 	bool lendable;
 	int fd = v->holder->ops->get(v->holder->arg, f->path, f->path_len,
-				     f->gen, f->copy, &size, &lendable);
+				     f->gen, f->length, f->copy, &size,
+				     &lendable);
 
 	v->early = fd == -EINPROGRESS;
 	if (v->early)

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "pool/peer/peer_priv.h"
 #include "tests/unit/pool_node_fixture.h"
 
 /* ---- fetching ---- */
@@ -17,7 +18,6 @@ static void another_node_sees_and_fetches_what_was_published(void **state)
 {
 	struct fixture *f = *state;
 	struct test_want a, b, cancelled;
-	struct node_object *o;
 
 	start_pool(f, 2);
 	publish_and_see(f, "k", 100000, 1);
@@ -39,12 +39,42 @@ static void another_node_sees_and_fetches_what_was_published(void **state)
 	/* Now it is here. */
 	assert_int_equal(1, want_start(f, 1, "k", &a));
 	node_object_unref(node(f, 1), a.obj);
+}
 
-	/* A large object moves in several pieces. */
-	publish_and_see(f, "large", 11 * MIB + 123, 2);
-	assert_int_equal(0, want(f, 1, "large", &o));
-	assert_bytes(f, 1, o, 11 * MIB + 123, 2);
-	node_object_unref(node(f, 1), o);
+/* Nodes 0 and 1 have `name`; node 2, which has not, knows it. */
+static void publish_on_two(struct fixture *f, const char *name, uint64_t size,
+			   uint32_t seed)
+{
+	publish_and_see(f, name, size, seed);
+	set_replicas(f, 0, name, "2", 0600);
+	run_until(f, find(f, 0, name)->replicas == 2);
+	if (!node(f, 2))
+		start_node(f, 2);
+	run_until(f, is_up(f, 2) && known(f, 2, name) &&
+			     find(f, 2, name)->nholders == 2);
+}
+
+/* From one holder a large object is one range; from two, it comes in pieces. */
+static void a_large_object_comes_in_pieces_from_several_holders(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t size = 11 * MIB + 123;
+	struct pool_counter *ranges;
+
+	f->opts.hot_gets = 1;
+	start_pool(f, 2);
+	publish_and_see(f, "one", size, 2);
+	ranges = &node(f, 1)->peers->metrics.fetched;
+	assert_readable(f, 1, "one", size, 2);
+	assert_int_equal(1, ranges->v);
+	assert_count(1, f, 0, hot);
+
+	publish_on_two(f, "two", size, 3);
+	ranges = &node(f, 2)->peers->metrics.fetched;
+	assert_readable(f, 2, "two", size, 3);
+	assert_int_equal(3, ranges->v);
+	/* Neither was asked for all bytes of it by a reader. */
+	assert_count(0, f, 1, hot);
 }
 
 /* Tells node `to`, as the master would, whether node i is alive. */
@@ -200,9 +230,9 @@ static void what_has_landed_is_claimed_no_longer(void **state)
 	struct test_want w;
 
 	start_pool(f, 2);
-	publish_and_see(f, "k", 26 * MIB, 1);
-	n = node(f, 1);
-	assert_int_equal(0, want_start(f, 1, "k", &w));
+	publish_on_two(f, "k", 26 * MIB, 1); /* in pieces: many turns */
+	n = node(f, 2);
+	assert_int_equal(0, want_start(f, 2, "k", &w));
 	while (!w.done) {
 		uint64_t now = node_fetch_settle(n);
 
@@ -225,11 +255,11 @@ static void a_fetch_that_fails_gives_back_what_had_not_landed(void **state)
 	struct pool_node *n;
 
 	start_pool(f, 2);
-	publish_and_see(f, "k", 20 * MIB, 1);
-	n = node(f, 1);
+	publish_on_two(f, "k", 20 * MIB, 1); /* in pieces: many turns */
+	n = node(f, 2);
 	memset(&t, 0, sizeof(t));
 	assert_int_equal(1, pool_node_claim_start(n, &t.c, MIB, 0, on_claim));
-	assert_int_equal(0, want_start(f, 1, "k", &w));
+	assert_int_equal(0, want_start(f, 2, "k", &w));
 	while (!w.done && landed == 0) {
 		uv_run(&f->loop, UV_RUN_ONCE);
 		landed = node_fetch_settle(n);
@@ -237,7 +267,7 @@ static void a_fetch_that_fails_gives_back_what_had_not_landed(void **state)
 	assert_false(w.done);
 	/* Half of the object has arrived. Unlinking the name ends the fetch. */
 	assert_true(n->claimed < 21 * MIB);
-	assert_int_equal(0, pool_node_unlink(n, find(f, 1, "k")));
+	assert_int_equal(0, pool_node_unlink(n, find(f, 2, "k")));
 	pool_node_want_cancel(n, &w.w);
 	stop_node(f, 0);
 	run_until(f, n->nfetches == 0);
@@ -561,6 +591,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		T(another_node_sees_and_fetches_what_was_published),
+		T(a_large_object_comes_in_pieces_from_several_holders),
 		T(a_holder_that_is_away_for_a_moment_is_waited_for),
 		T(but_not_beyond_the_deadline),
 		T(a_holder_without_a_copy_is_left_for_another),

@@ -31,8 +31,10 @@ static struct {
 } t;
 
 static int on_get(void *arg, const char *path, size_t path_len, uint64_t gen,
-		  bool copy, uint64_t *ret_size, bool *ret_lendable)
+		  uint64_t length, bool copy, uint64_t *ret_size,
+		  bool *ret_lendable)
 {
+	(void)length;
 	(void)arg;
 	(void)path;
 	(void)path_len;

@@ -88,8 +88,10 @@ static void on_accept(void *arg, int fd)
 /* ---- the honest one, and who asks ---- */
 
 static int on_get(void *arg, const char *path, size_t len, uint64_t gen,
-		  bool copy, uint64_t *ret_size, bool *ret_lendable)
+		  uint64_t length, bool copy, uint64_t *ret_size,
+		  bool *ret_lendable)
 {
+	(void)length;
 	(void)arg;
 	(void)path;
 	(void)len;

@@ -102,9 +102,11 @@ int __wrap_pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 }
 
 static int on_get(void *arg, const char *path, size_t len, uint64_t gen,
-		  bool copy, uint64_t *ret_size, bool *ret_lendable)
+		  uint64_t length, bool copy, uint64_t *ret_size,
+		  bool *ret_lendable)
 {
 	t.ngets++;
+	(void)length;
 	(void)arg;
 	(void)path;
 	(void)len;

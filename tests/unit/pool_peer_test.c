@@ -42,11 +42,13 @@ static struct {
 /* ---- the holder's side ---- */
 
 static int on_get(void *arg, const char *path, size_t path_len, uint64_t gen,
-		  bool copy, uint64_t *ret_size, bool *ret_lendable)
+		  uint64_t length, bool copy, uint64_t *ret_size,
+		  bool *ret_lendable)
 {
 	struct node *n = arg;
 	char proc[64];
 
+	(void)length;
 	(void)copy;
 	n->gets++;
 	if (n->get_error)
