@@ -17,9 +17,10 @@
 /*
  * An object up to NODE_WHOLE is requested as one range, whose checksum is
  * computed as it arrives. A larger one comes in pieces of NODE_PIECE, in
- * parallel, from all its holders, and is read once more for its checksum. From
- * one holder, one range is quicker, up to NODE_WHOLE_ALONE at least (figures:
- * tests/bench/README.md); beyond that it would occupy a lane for too long.
+ * parallel, from all its holders, and is read once more for its checksum. Into
+ * a new file, one range from one holder is quicker, up to NODE_WHOLE_ALONE at
+ * least (figures: tests/bench/README.md), but it occupies a lane for longer.
+ * Into the memory of a program, pieces are as quick (read.c).
  */
 #define NODE_WHOLE (8u << 20)
 #define NODE_WHOLE_ALONE (128u << 20)

@@ -145,7 +145,7 @@ static int pieces_start(struct node_read *r, const struct node_member *from,
 	unsigned int i = 0;
 	int err = 0;
 
-	if (r->size > NODE_WHOLE_ALONE) {
+	if (r->size > NODE_WHOLE) {
 		step = r->size / NODE_PIECES_MAX + 1;
 		step = step < NODE_PIECE ? NODE_PIECE : step;
 	}
