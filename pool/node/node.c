@@ -373,7 +373,7 @@ static void finish_close(struct pool_node *n)
 	uv_idle_stop(&n->kick);
 	n->kicked = true;
 	/* normally done by the kick */
-	while (!pool_list_empty(&n->small_seals))
+	while (!node_seals_done(n))
 		node_seal_small(n);
 	/* kick, tick, soon, batch, slices, link, store (after peers) */
 	n->handles = 7;

@@ -170,6 +170,8 @@ struct pool_node {
 	unsigned int nsealed; /* in `sealing` and WRITER_SEALED */
 	struct pool_list small_seals; /* struct seal: sealed on the loop */
 	unsigned int nsmall_seals;
+	struct seal *sliced; /* sealed on the loop, a slice a turn; or NULL */
+	unsigned int nworker_seals;
 	unsigned int nkept_fds; /* descriptors kept for seals */
 	struct pool_list fds;	/* struct node_fd, least recently used first */
 	unsigned int nfds;	/* in `fds` */

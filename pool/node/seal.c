@@ -14,6 +14,14 @@
 
 #define SEAL_SMALL (256u << 10) /* sealed on the loop: some 10 us of checksum */
 #define SEAL_TURN 16		/* small seals in one turn */
+/*
+ * Up to this size, a file is sealed on the loop, a slice a turn, while no other
+ * is being sealed: with one writer, the loop would sleep meanwhile, and a
+ * worker is often woken on the writer's CPU, so that the next request waits for
+ * the whole checksum (figures: tests/bench/README.md). Files of several writers
+ * are sealed by workers, in parallel.
+ */
+#define SEAL_SLICED (64u << 20)
 /* Beyond this backlog, a turn seals for up to SEAL_TURN_NS. That slows a fast
  * writer down to the rate of sealing, before its buffer is full of files that
  * no peer can read. */
@@ -168,6 +176,14 @@ out:
 	node_kick(n);
 }
 
+static void worker_sealed(struct pool_seal *ps, int status)
+{
+	struct seal *s = pool_container_of(ps, struct seal, seal);
+
+	s->n->nworker_seals--;
+	sealed(ps, status);
+}
+
 void node_publish_sealed(struct pool_node *n)
 {
 	struct pool_list *it, *tmp;
@@ -213,6 +229,22 @@ void node_publish(struct pool_node *n, struct node_object *o)
 	pool_list_add_tail(queued ? &n->pending : &n->sealing, &w->link);
 }
 
+static void seal_slice(struct pool_node *n)
+{
+	struct seal *s = n->sliced;
+	int err = pool_seal_slice(n->store, &s->seal);
+
+	if (err == -EAGAIN)
+		return;
+	n->sliced = NULL;
+	sealed(&s->seal, err);
+}
+
+bool node_seals_done(const struct pool_node *n)
+{
+	return pool_list_empty(&n->small_seals) && !n->sliced;
+}
+
 /* Runs in the loop's next turn, never inside a request of the mount. */
 void node_seal_small(struct pool_node *n)
 {
@@ -230,7 +262,9 @@ void node_seal_small(struct pool_node *n)
 		n->nsmall_seals--;
 		sealed(&s->seal, pool_seal_now(n->store, &s->seal));
 	}
-	if (!pool_list_empty(&n->small_seals))
+	if (n->sliced)
+		seal_slice(n);
+	if (!node_seals_done(n))
 		node_kick(n);
 }
 
@@ -270,6 +304,12 @@ static void keep_fd(struct seal *s, int *fd)
 		s->fd_kept = true;
 		s->n->nkept_fds++;
 	}
+}
+
+static bool may_slice(const struct pool_node *n, uint64_t size)
+{
+	return size <= SEAL_SLICED && !n->sliced && !n->nworker_seals &&
+	       pool_store_in_memory(n->store);
 }
 
 /* fd: of the file, O_RDONLY, or -1; set to -1 if the seal takes it. */
@@ -324,8 +364,12 @@ static int seal_start(struct pool_node *n, struct node_object *o, int *fd)
 		pool_list_add_tail(&n->small_seals, &s->link);
 		n->nsmall_seals++;
 		node_kick(n);
+	} else if (may_slice(n, o->size)) {
+		n->sliced = s;
+		node_kick(n);
 	} else {
-		pool_seal_start(n->store, &s->seal, sealed);
+		n->nworker_seals++;
+		pool_seal_start(n->store, &s->seal, worker_sealed);
 	}
 	node_object_uses(n, o, o->size);
 	node_writer_to(n, w, WRITER_SEALING);

@@ -142,30 +142,45 @@ static int attach(struct pool_seal *seal, int fd)
 	return 0;
 }
 
-static int seal_fd(struct pool_seal *seal, int fd)
+/* Before the checksum. *ret_dense: as in store_sum. */
+static int seal_begin(struct pool_seal *seal, int fd, bool *ret_dense)
 {
-	struct pool_store *s = seal->store;
 	struct stat st;
 	bool holes;
-	int rc;
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	seal->size = (uint64_t)st.st_size;
 	holes = !seal->have_sum && has_holes(fd, seal->size);
-	rc = trim(s, seal->id, &st, holes);
+	*ret_dense = seal->store->huge && !holes;
+	return trim(seal->store, seal->id, &st, holes);
+}
+
+/* After the checksum. */
+static int seal_end(struct pool_seal *seal, int fd)
+{
+	int rc = attach(seal, fd);
+
 	if (rc < 0)
 		return rc;
-	if (!seal->have_sum) {
-		rc = store_sum(fd, seal->size, s->huge && !holes, &s->stop_ms,
+	return fchmod(fd, store_mode_sealed(seal->store)) < 0 ? -errno : 0;
+}
+
+static int seal_fd(struct pool_seal *seal, int fd)
+{
+	bool dense;
+	int rc = seal_begin(seal, fd, &dense);
+
+	if (rc == 0 && !seal->have_sum)
+		rc = store_sum(fd, seal->size, dense, &seal->store->stop_ms,
 			       &seal->sum);
-		if (rc < 0)
-			return rc;
-	}
-	rc = attach(seal, fd);
-	if (rc < 0)
-		return rc;
-	return fchmod(fd, store_mode_sealed(s)) < 0 ? -errno : 0;
+	return rc == 0 ? seal_end(seal, fd) : rc;
+}
+
+static int seal_open(const struct pool_seal *seal)
+{
+	return seal->fd > 0 ? seal->fd :
+			      pool_store_fd(seal->store, seal->id, O_RDONLY);
 }
 
 static void seal_work(uv_work_t *work)
@@ -174,8 +189,7 @@ static void seal_work(uv_work_t *work)
 						   work);
 	struct pool_store *s = seal->store;
 	uint64_t start = pool_now_ns();
-	int fd = seal->fd > 0 ? seal->fd :
-				pool_store_fd(s, seal->id, O_RDONLY);
+	int fd = seal_open(seal);
 
 	if (fd < 0) {
 		seal->status = fd;
@@ -216,6 +230,65 @@ int pool_seal_now(struct pool_store *s, struct pool_seal *seal)
 	seal_work(&seal->work);
 	pool_count(seal->status == 0 ? &s->n.seals : &s->n.seals_failed);
 	return seal->status;
+}
+
+/* ---- a seal in slices ---- */
+
+struct store_slices {
+	struct store_sum sum;
+	int fd; /* owns */
+	uint64_t begun_ns;
+};
+
+static int slices_begin(struct pool_store *s, struct pool_seal *seal)
+{
+	struct store_slices *sl;
+	int fd, rc;
+	bool dense;
+
+	seal->store = s;
+	fd = seal_open(seal);
+	if (fd < 0)
+		return fd;
+	rc = seal_begin(seal, fd, &dense);
+	sl = rc == 0 ? aligned_alloc(_Alignof(struct store_slices),
+				     sizeof(*sl)) : NULL;
+	if (!sl) {
+		close(fd);
+		return rc < 0 ? rc : -ENOMEM;
+	}
+	sl->fd = fd;
+	sl->begun_ns = pool_now_ns();
+	store_sum_begin(&sl->sum, fd, seal->size, dense);
+	seal->slices = sl;
+	return -EAGAIN;
+}
+
+static int slices_end(struct pool_seal *seal, int rc)
+{
+	struct pool_store *s = seal->store;
+	struct store_slices *sl = seal->slices;
+
+	if (sl) {
+		store_sum_end(&sl->sum);
+		if (rc == 0)
+			rc = seal_end(seal, sl->fd);
+		close(sl->fd);
+		pool_hist_add(&s->n.seal_time, pool_now_ns() - sl->begun_ns);
+		free(sl);
+		seal->slices = NULL;
+	}
+	pool_count(rc == 0 ? &s->n.seals : &s->n.seals_failed);
+	seal->status = rc;
+	return rc;
+}
+
+int pool_seal_slice(struct pool_store *s, struct pool_seal *seal)
+{
+	int rc = seal->slices ? store_sum_next(&seal->slices->sum, &seal->sum) :
+				slices_begin(s, seal);
+
+	return rc == -EAGAIN ? rc : slices_end(seal, rc);
 }
 
 /* ---- verify ---- */

@@ -55,6 +55,11 @@ const char *pool_store_path(const struct pool_store *s)
 	return s->path;
 }
 
+bool pool_store_in_memory(const struct pool_store *s)
+{
+	return s->tmpfs;
+}
+
 bool pool_store_busy(const struct pool_store *s)
 {
 	return s->pending > 0;

@@ -114,6 +114,8 @@ void pool_store_undo(struct pool_store *s);
 int pool_store_lock_fd(const struct pool_store *s);
 /* Absolute, without symbolic links. */
 const char *pool_store_path(const struct pool_store *s);
+/* Is it a tmpfs? Then reading what was written never waits for a disk. */
+bool pool_store_in_memory(const struct pool_store *s);
 /* Is work in flight in workers? */
 bool pool_store_busy(const struct pool_store *s);
 /* After a take-over, before any file is created: remove all files except those
@@ -270,6 +272,7 @@ struct pool_seal {
 	/* private */
 	struct pool_store *store;
 	uv_work_t work;
+	struct store_slices *slices; /* NULL at first */
 	void (*cb)(struct pool_seal *seal, int status);
 };
 /*
@@ -282,6 +285,10 @@ void pool_seal_start(struct pool_store *s, struct pool_seal *seal,
 /* The same on the calling thread, for files so small that passing them to a
  * worker would cost more. Returns the status; no callback. */
 int pool_seal_now(struct pool_store *s, struct pool_seal *seal);
+/* The same in slices of 128 KiB (some 15 us) on the calling thread, which does
+ * other work between them. -EAGAIN: call again; else the status; no callback.
+ * Once begun, it must be completed. have_sum must not be set. */
+int pool_seal_slice(struct pool_store *s, struct pool_seal *seal);
 /* Replace the metadata of a sealed file of that size, with one setxattr. */
 int pool_store_set_blob(struct pool_store *s, uint64_t id, uint64_t size,
 			const void *blob, size_t len);

@@ -25,6 +25,9 @@
 #include <stdatomic.h>
 #include <sys/statfs.h>
 
+#define XXH_STATIC_LINKING_ONLY /* for XXH3_state_t in struct store_sum */
+#include <xxhash.h>
+
 #include "pool/base/list.h"
 #include "pool/base/pages.h"
 #include "pool/store/store.h"
@@ -297,6 +300,22 @@ int store_reserve(const struct pool_store *s, int fd, uint64_t size);
  */
 int store_sum(int fd, uint64_t size, bool dense,
 	      const _Atomic uint64_t *stop_ms, XXH128_hash_t *ret_sum);
+
+/* The same in slices of 128 KiB, on any thread. */
+struct store_sum {
+	int fd; /* borrows */
+	uint64_t size, at;
+	bool dense; /* and can be mapped */
+	uint8_t *map; /* owns; NULL: nothing is mapped */
+	size_t map_len;
+	uint64_t map_at;
+	XXH3_state_t hash;
+};
+void store_sum_begin(struct store_sum *m, int fd, uint64_t size, bool dense);
+/* Adds the next slice. 0: that was the last one; -EAGAIN: call again; or
+ * -errno. */
+int store_sum_next(struct store_sum *m, XXH128_hash_t *ret_sum);
+void store_sum_end(struct store_sum *m);
 /* Is stop_ms set and reached? */
 bool store_must_stop(const _Atomic uint64_t *stop_ms);
 uint64_t store_sum64(const void *p, size_t n); /* XXH3-64 */

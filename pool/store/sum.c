@@ -18,7 +18,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define XXH_STATIC_LINKING_ONLY /* for XXH3_state_t on the stack */
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>
 #endif
@@ -37,63 +36,92 @@ bool store_must_stop(const _Atomic uint64_t *stop_ms)
 	return ms && pool_now_ms() >= ms;
 }
 
-static int sum_read(int fd, uint64_t off, uint64_t end,
-		    const _Atomic uint64_t *stop_ms, XXH3_state_t *st)
+void store_sum_begin(struct store_sum *m, int fd, uint64_t size, bool dense)
+{
+	m->fd = fd;
+	m->size = size;
+	m->at = 0;
+	m->dense = dense && size >= MAP_MIN;
+	m->map = NULL;
+	XXH3_128bits_reset(&m->hash);
+}
+
+void store_sum_end(struct store_sum *m)
+{
+	if (m->map)
+		munmap(m->map, m->map_len);
+	m->map = NULL;
+}
+
+/* Maps the part of the file that begins at m->at. False: it cannot be mapped.
+ */
+static bool map_next(struct store_sum *m)
+{
+	uint64_t left = m->size - m->at;
+
+	store_sum_end(m);
+	m->map_at = m->at;
+	m->map_len = left < MAP_WINDOW ? (size_t)left : MAP_WINDOW;
+	m->map = pool_map_object(m->map_len, PROT_READ, 0, m->fd,
+				 (off_t)m->map_at);
+	if (m->map == MAP_FAILED)
+		m->map = NULL;
+	return m->map;
+}
+
+/* Adds the next n bytes. 0 or -errno. */
+static int sum_slice(struct store_sum *m, size_t n)
 {
 	_Alignas(64) unsigned char buf[SLICE];
-	ssize_t n;
+	size_t got = 0;
+	ssize_t r;
 
-	while (off < end) {
-		size_t want = end - off < SLICE ? (size_t)(end - off) : SLICE;
-
-		if (store_must_stop(stop_ms))
-			return -ECANCELED;
-		n = pread(fd, buf, want, (off_t)off);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			return -EBADMSG;
-		XXH3_128bits_update(st, buf, (size_t)n);
-		off += (uint64_t)n;
+	if (m->dense && !(m->map && m->at < m->map_at + m->map_len))
+		m->dense = map_next(m);
+	if (m->dense) {
+		XXH3_128bits_update(&m->hash, m->map + (m->at - m->map_at), n);
+		return 0;
 	}
+	while (got < n) {
+		r = pread(m->fd, buf + got, n - got, (off_t)(m->at + got));
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r <= 0)
+			return r < 0 ? -errno : -EBADMSG;
+		got += (size_t)r;
+	}
+	XXH3_128bits_update(&m->hash, buf, n);
 	return 0;
 }
 
-static int sum_mapped(int fd, uint64_t size, const _Atomic uint64_t *stop_ms,
-		      XXH3_state_t *st)
+int store_sum_next(struct store_sum *m, XXH128_hash_t *ret_sum)
 {
-	for (uint64_t off = 0; off < size; off += MAP_WINDOW) {
-		size_t n = size - off < MAP_WINDOW ? (size_t)(size - off) :
-						     MAP_WINDOW;
-		void *p;
+	uint64_t left = m->size - m->at;
+	size_t n = left < SLICE ? (size_t)left : SLICE;
+	int err = sum_slice(m, n);
 
-		if (store_must_stop(stop_ms))
-			return -ECANCELED;
-		p = pool_map_object(n, PROT_READ, 0, fd, (off_t)off);
-		if (p == MAP_FAILED)
-			return sum_read(fd, off, size, stop_ms, st);
-		XXH3_128bits_update(st, p, n);
-		munmap(p, n);
-	}
+	if (err)
+		return err;
+	m->at += n;
+	if (m->at < m->size)
+		return -EAGAIN;
+	*ret_sum = XXH3_128bits_digest(&m->hash);
 	return 0;
 }
 
 int store_sum(int fd, uint64_t size, bool dense,
 	      const _Atomic uint64_t *stop_ms, XXH128_hash_t *ret_sum)
 {
-	XXH3_state_t st;
-	int rc;
+	struct store_sum m;
+	int err;
 
-	XXH3_128bits_reset(&st);
-	if (dense && size >= MAP_MIN)
-		rc = sum_mapped(fd, size, stop_ms, &st);
-	else
-		rc = sum_read(fd, 0, size, stop_ms, &st);
-	if (rc == 0)
-		*ret_sum = XXH3_128bits_digest(&st);
-	return rc;
+	store_sum_begin(&m, fd, size, dense);
+	do
+		err = store_must_stop(stop_ms) ? -ECANCELED :
+						 store_sum_next(&m, ret_sum);
+	while (err == -EAGAIN);
+	store_sum_end(&m);
+	return err;
 }
 
 uint64_t store_sum64(const void *p, size_t n)

@@ -362,6 +362,12 @@ void pool_store_use(struct pool_store *s, int64_t bytes)
 	(void)s, (void)bytes;
 }
 
+bool pool_store_in_memory(const struct pool_store *s)
+{
+	(void)s;
+	return true;
+}
+
 uint64_t pool_store_size(const struct pool_store *s)
 {
 	return s->size;
@@ -509,6 +515,11 @@ int pool_seal_now(struct pool_store *s, struct pool_seal *seal)
 		return (int)len;
 	file_set_blob(f, blob, (size_t)len);
 	return 0;
+}
+
+int pool_seal_slice(struct pool_store *s, struct pool_seal *seal)
+{
+	return pool_seal_now(s, seal);
 }
 
 static void run_seal(void *req)

@@ -90,6 +90,98 @@ static void a_turn_is_no_longer_for_many_that_wait(void **state)
 	assert_int_equal(0, n->nsealed);
 }
 
+/* ---- seals in slices ---- */
+
+#define LARGE (4 * MIB)
+
+/* Runs turns while a large file is sealed in slices. */
+static unsigned int run_slices(struct fixture *f, struct pool_node *n)
+{
+	unsigned int turns = 0;
+
+	while (n->sliced) {
+		assert_int_equal(0, uv_backend_timeout(&f->loop));
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+		node_check(n);
+		turns++;
+	}
+	return turns;
+}
+
+/* Without any worker. */
+static void one_large_file_is_sealed_in_slices(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_alone(f);
+
+	need_own_tmpfs(f, 0);
+	workers_begin(f);
+	put(f, 0, "k", LARGE, 1);
+	assert_int_equal(0, n->nworker_seals);
+	assert_true(run_slices(f, n) > LARGE / (128 << 10));
+	assert_true(is_pending(f, 0, "k"));
+	assert_int_equal(LARGE, find(f, 0, "k")->own->size);
+	workers_end(f);
+}
+
+static void several_large_files_are_sealed_by_workers(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_alone(f);
+
+	need_own_tmpfs(f, 0);
+	workers_begin(f);
+	put(f, 0, "a", LARGE, 1);
+	put(f, 0, "b", LARGE, 2);
+	assert_non_null(n->sliced);
+	assert_int_equal(1, n->nworker_seals);
+	run_slices(f, n);
+	put(f, 0, "c", LARGE, 3);
+	assert_null(n->sliced);
+	assert_int_equal(2, n->nworker_seals);
+	put(f, 0, "small", 1000, 4);
+	assert_int_equal(2, n->nworker_seals);
+	workers_end(f);
+	run_until(f, n->nworker_seals == 0);
+	put(f, 0, "d", LARGE, 4);
+	assert_non_null(n->sliced);
+	run_until(f, is_pending(f, 0, "d"));
+}
+
+static void what_is_unlinked_between_two_slices_is_removed(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_alone(f);
+	uint64_t id;
+
+	need_own_tmpfs(f, 0);
+	put(f, 0, "k", LARGE, 1);
+	id = find(f, 0, "k")->own->id;
+	uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_non_null(n->sliced);
+	assert_int_equal(0, pool_node_unlink(n, find(f, 0, "k")));
+	run_slices(f, n);
+	assert_int_equal(-ENOENT,
+			 pool_store_fd(pool_node_store(n), id, O_RDONLY));
+}
+
+/* The next daemon finds it, and publishes it. */
+static void a_node_that_ends_completes_its_slices(void **state)
+{
+	struct fixture *f = *state;
+
+	start_node(f, 0);
+	need_own_tmpfs(f, 0);
+	put(f, 0, "k", LARGE, 1);
+	assert_non_null(node(f, 0)->sliced);
+	assert_non_null(pool_node_busy(node(f, 0)));
+	stop_node(f, 0);
+	start_master(f);
+	start_node(f, 0);
+	run_until(f, find(f, 0, "k") && is_published(f, 0, "k"));
+	assert_bytes(f, 0, find(f, 0, "k")->obj, LARGE, 1);
+}
+
 /* ---- what an fsync looks at ---- */
 
 /* A reserved file in the root, open for writing. */
@@ -281,6 +373,10 @@ int main(int argc, char **argv)
 		T(ticks_are_rare_while_nothing_is_under_way),
 		T(the_loop_does_not_sleep_while_files_wait),
 		T(a_turn_is_no_longer_for_many_that_wait),
+		T(one_large_file_is_sealed_in_slices),
+		T(several_large_files_are_sealed_by_workers),
+		T(what_is_unlinked_between_two_slices_is_removed),
+		T(a_node_that_ends_completes_its_slices),
 		T(an_fsync_looks_at_what_it_may_seal),
 		T(a_file_is_looked_at_from_its_flush_or_rename_on),
 		T(fsyncs_of_one_turn_look_once),

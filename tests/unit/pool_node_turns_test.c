@@ -499,7 +499,7 @@ static void on_synced(struct node_barrier *b, int status)
 	s->held = is_held(s->n, 1);
 }
 
-#define LARGE (300u << 10) /* a worker seals it */
+#define LARGE (300u << 10) /* the second one is sealed by a worker */
 
 static void turns_for(struct fixture *f, uint64_t ms)
 {
@@ -519,13 +519,15 @@ static void an_fsync_waits_for_what_is_being_sealed(void **state)
 	start_master(f);
 	s.n = start_large(f, 0);
 	run_until(f, node_session_up(s.n) && s.n->complete);
-	o = create(s.n, 1);
-	fd = pool_store_fd(pool_node_store(s.n), o->id, O_RDWR);
-	assert_int_equal(LARGE, pwrite(fd, bytes, LARGE, 0));
-	close(fd);
 	workers_begin(f);
-	pool_node_writer_flushed(s.n, o);
-	pool_node_writer_closed(s.n, o);
+	for (unsigned int i = 2; i > 0; i--) {
+		o = create(s.n, i);
+		fd = pool_store_fd(pool_node_store(s.n), o->id, O_RDWR);
+		assert_int_equal(LARGE, pwrite(fd, bytes, LARGE, 0));
+		close(fd);
+		pool_node_writer_flushed(s.n, o);
+		pool_node_writer_closed(s.n, o);
+	}
 	assert_int_equal(NODE_SEALING, file(s.n, 1)->own->state);
 	assert_int_equal(0, pool_node_barrier_start(s.n, &s.b, on_synced));
 	turns_for(f, 300);

@@ -177,10 +177,12 @@ static void what_was_closed_first_is_published_first_in_its_directory(
 					    pool_node_root(node(f, 0)), "d", 1,
 					    &attr, &other));
 	workers_begin(f);
-	put(f, 0, "large", MIB, 1); /* for a worker */
+	put_in(f, 0, other, "slices", MIB, 4); /* in slices on the loop */
+	put(f, 0, "large", MIB, 1); /* so this one is for a worker */
 	put(f, 0, "small", 1000, 2); /* for the loop */
 	put_in(f, 0, other, "elsewhere", 1000, 3);
-	run_until(f, find_in(f, 0, other, "elsewhere")->gen);
+	run_until(f, find_in(f, 0, other, "elsewhere")->gen &&
+			     find_in(f, 0, other, "slices")->gen);
 	assert_int_equal(NODE_PENDING, find(f, 0, "small")->own->state);
 	assert_int_equal(NODE_SEALING, find(f, 0, "large")->own->state);
 	assert_int_equal(0, node(f, 0)->nops); /* neither is queued */

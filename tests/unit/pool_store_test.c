@@ -964,6 +964,84 @@ static void a_seal_that_takes_long_ends_when_the_store_is_closed(void **state)
 	assert_int_equal(f->nfound, 0);
 }
 
+/* Number of calls; ends with `status`. */
+static unsigned int seal_in_slices(struct fixture *f, struct sealing *x,
+				   uint64_t id, int status)
+{
+	unsigned int calls = 0;
+	int rc;
+
+	x->seal.id = id;
+	x->seal.blob = seal_blob;
+	x->text = "slices";
+	do {
+		rc = pool_seal_slice(f->store, &x->seal);
+		calls++;
+	} while (rc == -EAGAIN);
+	assert_int_equal(status, rc);
+	assert_int_equal(status, x->seal.status);
+	assert_null(x->seal.slices);
+	return calls;
+}
+
+static void a_seal_in_slices_is_the_same(void **state)
+{
+	static const size_t sizes[] = { 0, 1, 131072, 131073, 3 * MIB + 4097 };
+	struct fixture *f = *state;
+	struct pool_store *s = open_store(f, 256 * MIB);
+	unsigned char *copy = malloc(4 * MIB);
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct sealing x = { .refuse = 0 };
+		struct pool_file file;
+		size_t n = sizes[i];
+
+		assert_int_equal(pool_store_take(s, 0, &file), 0);
+		assert_int_equal(fallocate(file.fd, FALLOC_FL_KEEP_SIZE, 0,
+					   5 * MIB), 0);
+		if (n > 0)
+			fill(file.fd, n, 9);
+		assert_int_equal(pread(file.fd, copy, n, 0), n);
+		x.seal.fd = i % 2 ? file.fd : 0; /* its own, or ours */
+		if (!x.seal.fd)
+			close(file.fd);
+		assert_int_equal(1 + (n > 131072 ? (n + 131071) / 131072 : 1),
+				 seal_in_slices(f, &x, file.id, 0));
+		assert_int_equal(n, x.seal.size);
+		assert_true(XXH128_isEqual(x.seal.sum, XXH3_128bits(copy, n)));
+	}
+	free(copy);
+	assert_int_equal(5, pool_counter_value(&s->n.seals));
+	reopen(f, 256 * MIB);
+	assert_int_equal(f->nfound, 5);
+	for (unsigned int i = 0; i < 5; i++) {
+		assert_string_equal(f->found[i].blob, "slices");
+		assert_int_equal(f->found[i].size, sizes[i]);
+	}
+}
+
+static void a_seal_in_slices_that_fails_leaves_the_file_unsealed(void **state)
+{
+	struct fixture *f = *state;
+	struct sealing x = { .refuse = -EXDEV };
+	struct pool_file file;
+
+	assert_int_equal(pool_store_take(open_store(f, 64 * MIB), 0, &file), 0);
+	fill(file.fd, MIB, 1);
+	assert_int_equal(1, seal_in_slices(f, &x, file.id + 1, -ENOENT));
+	assert_int_equal(9, seal_in_slices(f, &x, file.id, -EXDEV));
+	/* It becomes shorter between two slices. */
+	x.refuse = 0;
+	assert_int_equal(ftruncate(file.fd, 2 * MIB), 0); /* a hole */
+	assert_int_equal(-EAGAIN, pool_seal_slice(f->store, &x.seal));
+	assert_int_equal(ftruncate(file.fd, 1), 0);
+	assert_int_equal(1, seal_in_slices(f, &x, file.id, -EBADMSG));
+	close(file.fd);
+	assert_int_equal(pool_counter_value(&f->store->n.seals_failed), 3);
+	reopen(f, 64 * MIB);
+	assert_int_equal(f->nfound, 0);
+}
+
 static void a_file_with_holes_is_sealed_as_zeros_without_filling_them(
 	void **state)
 {
@@ -1848,6 +1926,8 @@ int main(int argc, char **argv)
 		T(sealing_trims_checksums_and_attaches_the_metadata),
 		T(sums_are_the_same_for_every_size_and_way_of_reading),
 		T(a_seal_that_takes_long_ends_when_the_store_is_closed),
+		T(a_seal_in_slices_is_the_same),
+		T(a_seal_in_slices_that_fails_leaves_the_file_unsealed),
 		T(a_file_with_holes_is_sealed_as_zeros_without_filling_them),
 		T(a_sum_that_is_known_is_not_computed_again),
 		T(a_seal_that_fails_says_why_and_leaves_the_file_unsealed),
