@@ -14,17 +14,19 @@ top=$(realpath "$(dirname "$0")/../..")
 N=500
 
 cat >"$tmp/ops.py" <<'END'
-import os, sys
+import os, sys, time
 
 what, d, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
-data = b"x" * 4096
+data = b"x" * (4 << 20 if what == "large" else 4096)
 for i in range(n):
-    name = f"{d}/{i}"
-    if what == "put":
+    name = f"{d}/{what}{i}" if what == "large" else f"{d}/{i}"
+    if what in ("put", "large"):
         fd = os.open(name + ".tmp", os.O_CREAT | os.O_WRONLY, 0o644)
         os.write(fd, data)
         os.close(fd)
         os.rename(name + ".tmp", name)
+        if what == "large":
+            time.sleep(0.02)  # a worker makes the next file ready
     elif what == "get":
         fd = os.open(name, os.O_RDONLY)
         assert os.read(fd, 8192) == data
@@ -40,7 +42,7 @@ requests() { # of the kernel so far
 
 traced() { [ "$(awk '/^TracerPid/ { print $2 }' "/proc/${pid[a]}/status")" != 0 ]; }
 
-# trace WHAT: N of it. Sets $asked; system calls in $tmp/trace, one a line.
+# trace WHAT N: N of it. Sets $asked; system calls in $tmp/trace, one a line.
 trace() {
 	local tracer
 	strace -f -qq -o "$tmp/trace" -p "${pid[a]}" 2>"$tmp/strace.err" &
@@ -48,16 +50,16 @@ trace() {
 	also_kill+=("$tracer")
 	wait_until 10 traced
 	asked=-$(requests)
-	python3 "$tmp/ops.py" "$1" "${mount[a]}/d" $N || fail "$1: it failed"
+	python3 "$tmp/ops.py" "$1" "${mount[a]}/d" "$2" || fail "$1: it failed"
 	asked=$(($(requests) + asked))
 	sync "${mount[a]}/d"
 	kill -INT "$tracer"
 	wait "$tracer" || :
 }
 
-# Of the trace: calls, and wake-ups of threads.
-counted() {
-	awk -v n=$N '
+# Of the trace of N: calls, and wake-ups of threads.
+counted() { # N
+	awk -v n="$1" '
 		/resumed>/ || !/^[0-9]+ +[a-z]/ { next }
 		/FUTEX_WAKE/ || /write\([0-9]+, "\\1\\0\\0\\0\\0\\0\\0\\0", 8/ { wakes++ }
 		/epoll_|getrusage|futex|fstatfs|sendmsg|recvfrom|= -1 EAGAIN/ { next }
@@ -117,13 +119,19 @@ start_master
 start_node a
 mkdir "${mount[a]}/before" "${mount[a]}/d"
 python3 "$tmp/ops.py" put "${mount[a]}/before" $N # the size is learnt from these
-for what in put get look-up; do
+for what in put get look-up large; do
 	echo "== $what"
+	n=$N
+	if [ $what = large ]; then
+		n=50
+		python3 "$tmp/ops.py" large "${mount[a]}/before" 10
+		sync "${mount[a]}/before"
+	fi
 	read -r requests calls wakes <<<"$(budget $what)"
-	trace $what
-	read -r called woken <<<"$(counted)"
+	trace $what $n
+	read -r called woken <<<"$(counted $n)"
 	[ "${called%.*}" -ge 2 ] || fail "$what: only $called calls a time were seen"
-	within $what "$(awk -v a="$asked" -v n=$N 'BEGIN { print a / n }')" "$requests" requests
+	within $what "$(awk -v a="$asked" -v n=$n 'BEGIN { print a / n }')" "$requests" requests
 	within $what "$called" "$calls" "system calls"
 	within $what "$woken" "$wakes" wake-ups
 	awk '/resumed>/ { next } { sub(/\(.*/, "", $2); c[$2]++ }
