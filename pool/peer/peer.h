@@ -62,12 +62,12 @@ struct verbs;
 struct pool_peers_ops {
 	/*
 	 * A peer requests `length` bytes of path@gen, which may be more than
-	 * it has; copy: to have a copy that the master ordered, not to read it. Returns a new O_RDONLY descriptor of the
-	 * whole object, which this module closes, and its size; or -ENOENT.
-	 * *ret_lendable: the bytes have been verified, so the descriptor may be
-	 * lent. -EINPROGRESS: the object may arrive in a moment;
-	 * pool_peers_again calls this again, and after POOL_EARLY_MS the peer
-	 * gets -ENOENT.
+	 * it has; copy: to have a copy that the master ordered, not to read it.
+	 * Returns a new O_RDONLY descriptor of the whole object, which this
+	 * module closes, and its size; or -ENOENT. *ret_lendable: the bytes
+	 * have been verified, so the descriptor may be lent. -EINPROGRESS: the
+	 * object may arrive in a moment; pool_peers_again calls this again, and
+	 * after POOL_EARLY_MS the peer gets -ENOENT.
 	 */
 	int (*get)(void *arg, const char *path, size_t path_len, uint64_t gen,
 		   uint64_t length, bool copy, uint64_t *ret_size,
