@@ -56,7 +56,7 @@
  *                                                        SETATTR; else
  *                                                        ESTALE / ENOENT
  *
- * (a) While a worker seals the file, its PUBLISH is in flight, or its bytes
+ * (a) While the file is being sealed, its PUBLISH is in flight, or its bytes
  *     must not change (readers have them): waits, then EBUSY. But an OPEN that
  *     empties the file replaces it by a new one: at once if the bytes must not
  *     change, after waiting if its PUBLISH is still in flight. It also replaces

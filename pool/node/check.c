@@ -74,7 +74,7 @@ static void check_tick(const struct pool_node *n)
 void node_check_files(struct pool_node *n)
 {
 	struct pool_entry *e;
-	unsigned int nsealed = 0, nsmall = 0;
+	unsigned int nsealed = 0, nsealing = 0, nsmall = 0;
 	const struct pool_list *it;
 
 	assert(n->caller == NODE_NO_CALLER);
@@ -83,15 +83,21 @@ void node_check_files(struct pool_node *n)
 	for (e = &n->tree.root->e; e; e = pool_tree_next(&n->tree, e))
 		if (node_file(e))
 			check_entry(n, node_file(e));
-	for (it = n->sealing.next; it != &n->sealing; it = it->next)
-		nsealed += pool_container_of(it, const struct node_writer,
-					     link)->phase == WRITER_SEALED;
+	for (it = n->sealing.next; it != &n->sealing; it = it->next) {
+		const struct node_writer *w = pool_container_of(
+			it, const struct node_writer, link);
+
+		nsealed += w->phase == WRITER_SEALED;
+		nsealing += w->phase == WRITER_SEALING;
+	}
 	for (it = n->small_seals.next; it != &n->small_seals; it = it->next)
 		nsmall++;
 	for (it = n->candidates.next; it != &n->candidates; it = it->next)
 		assert(node_is_candidate(pool_container_of(
 			it, const struct node_writer, candidate)->obj));
 	assert(nsealed == n->nsealed && nsmall == n->nsmall_seals);
+	assert(nsealing == nsmall + n->nworker_seals + (n->sliced != NULL));
+	assert(n->nfetches > 0 || n->whole_bytes == 0);
 	assert(n->nkept_fds <= NODE_KEPT_FDS);
 	assert(n->opts.fds_max == 0 || n->nfds <= n->opts.fds_max);
 	assert(n->ndoubted <= NODE_DOUBTS_MAX && n->nheats <= NODE_HEATS_MAX);

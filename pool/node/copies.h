@@ -18,12 +18,15 @@
  * An object up to NODE_WHOLE is requested as one range, whose checksum is
  * computed as it arrives. A larger one comes in pieces of NODE_PIECE, in
  * parallel, from all its holders, and is read once more for its checksum. Into
- * a new file, one range from one holder is quicker, up to NODE_WHOLE_ALONE at
- * least (figures: tests/bench/README.md), but it occupies a lane for longer.
- * Into the memory of a program, pieces are as quick (read.c).
+ * a new file, one range from one holder is quicker (figures:
+ * tests/bench/README.md), but other ranges on its lane wait for it. Therefore
+ * this is limited to objects of NODE_WHOLE_ALONE (64 MiB and an engine's
+ * header), and to NODE_WHOLE_SUM in flight. Into the memory of a program,
+ * pieces are as quick (read.c).
  */
 #define NODE_WHOLE (8u << 20)
-#define NODE_WHOLE_ALONE (128u << 20)
+#define NODE_WHOLE_ALONE (65u << 20)
+#define NODE_WHOLE_SUM (130u << 20)
 #define NODE_PIECE (4u << 20)
 #define NODE_PIECES_MAX 8	/* parallel transfers of one object */
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */

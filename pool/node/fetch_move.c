@@ -137,6 +137,8 @@ static void on_piece(struct pool_fetch *pf, int status)
 
 	p->busy = false;
 	f->busy--;
+	if (pf->length > NODE_WHOLE)
+		f->n->whole_bytes -= pf->length;
 	if (node_fetch_ended(f)) {
 		node_fetch_end(f, f->status);
 		return;
@@ -205,6 +207,7 @@ static uint64_t range_size(struct node_fetch *f)
 {
 	bool one = f->size <= NODE_WHOLE ||
 		   (f->size <= NODE_WHOLE_ALONE &&
+		    f->n->whole_bytes + f->size <= NODE_WHOLE_SUM &&
 		    (f->alone || node_fetch_usable_count(f) < 2));
 
 	return one ? f->size : NODE_PIECE;
@@ -247,6 +250,8 @@ void node_fetch_move(struct node_fetch *f)
 			node_fetch_end(f, err);
 			return;
 		}
+		if (len > NODE_WHOLE)
+			f->n->whole_bytes += len;
 	}
 	if (f->busy == 0 && !node_fetch_ended(f))
 		verify_all(f);

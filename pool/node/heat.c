@@ -96,7 +96,8 @@ void node_heat_asked(struct pool_node *n, struct node_object *o,
 {
 	uint64_t now = pool_now_ms();
 	uint64_t hot = n->opts.hot_gets * o->size;
-	struct node_heat *h = hot ? heat_of(n, o) : NULL;
+	/* A range beyond the end will be refused. */
+	struct node_heat *h = hot && length <= o->size ? heat_of(n, o) : NULL;
 
 	if (!h)
 		return;
@@ -107,7 +108,7 @@ void node_heat_asked(struct pool_node *n, struct node_object *o,
 		h->since_ms = now;
 		h->bytes = 0;
 	}
-	h->bytes += length < o->size ? length : o->size;
+	h->bytes += length;
 	if (h->bytes < hot)
 		return;
 	h->bytes -= hot;

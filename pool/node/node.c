@@ -237,7 +237,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 	uv_timer_init(n->loop, &n->soon);
 	uv_timer_init(n->loop, &n->batch);
 	uv_idle_init(n->loop, &n->slices);
-	n->slices.data = n;
+	uv_idle_init(n->loop, &n->slicing);
+	n->slices.data = n->slicing.data = n;
 	n->kick.data = n->tick.data = n->soon.data = n->batch.data = n;
 	n->members = calloc(NODE_NODES_MAX, sizeof(*n->members));
 	n->cut_off_ms = pool_now_ms();
@@ -373,10 +374,9 @@ static void finish_close(struct pool_node *n)
 	uv_idle_stop(&n->kick);
 	n->kicked = true;
 	/* normally done by the kick */
-	while (!node_seals_done(n))
-		node_seal_small(n);
-	/* kick, tick, soon, batch, slices, link, store (after peers) */
-	n->handles = 7;
+	node_seals_end(n);
+	/* kick, slicing, tick, soon, batch, slices, link, store (after peers) */
+	n->handles = 8;
 	node_walks_stop(n);
 	node_fetch_fini(n);
 	node_doubt_fini(n);
@@ -388,6 +388,7 @@ static void finish_close(struct pool_node *n)
 	uv_close((uv_handle_t *)&n->soon, on_uv_closed);
 	uv_close((uv_handle_t *)&n->batch, on_uv_closed);
 	uv_close((uv_handle_t *)&n->slices, on_uv_closed);
+	uv_close((uv_handle_t *)&n->slicing, on_uv_closed);
 	node_helds_send(n);
 	node_session_close(n);
 	pool_peers_close(n->peers, on_peers_closed, n);

@@ -500,10 +500,10 @@ void pool_node_writer_served(struct pool_node *n, struct node_object *o,
 /* The mount has written to o: the time of abandonment begins anew. */
 void pool_node_writer_wrote(struct pool_node *n, struct node_object *o);
 /*
- * Makes a sealed file writable again (PENDING -> WRITING). -EAGAIN: a worker is
- * sealing it, or its PUBLISH is in flight; it will be published or dropped
- * soon. -EROFS: its bytes must never change (was_held); wait until it is
- * published or dropped, or replace it.
+ * Makes a sealed file writable again (PENDING -> WRITING). -EAGAIN: it is being
+ * sealed, or its PUBLISH is in flight; it will be published or dropped soon.
+ * -EROFS: its bytes must never change (was_held); wait until it is published or
+ * dropped, or replace it.
  */
 int pool_node_unseal(struct pool_node *n, struct node_object *o);
 /* Replaces e->own by a new empty file. 0, or -errno: nothing has changed. */

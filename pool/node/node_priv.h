@@ -170,7 +170,8 @@ struct pool_node {
 	unsigned int nsealed; /* in `sealing` and WRITER_SEALED */
 	struct pool_list small_seals; /* struct seal: sealed on the loop */
 	unsigned int nsmall_seals;
-	struct seal *sliced; /* sealed on the loop, a slice a turn; or NULL */
+	struct seal *sliced; /* sealed on the loop in slices; or NULL */
+	uint64_t sliced_ns;  /* end of the last slices */
 	unsigned int nworker_seals;
 	unsigned int nkept_fds; /* descriptors kept for seals */
 	struct pool_list fds;	/* struct node_fd, least recently used first */
@@ -221,6 +222,7 @@ struct pool_node {
 	struct pool_list fetches;
 	struct node_recheck *rechecks;
 	unsigned int nprefetch, nfetches;
+	uint64_t whole_bytes; /* in flight, in ranges larger than NODE_WHOLE */
 	uint64_t fetch_ms; /* last check of their progress */
 	uint64_t borrowed; /* objects */
 
@@ -273,6 +275,7 @@ struct pool_node {
 	uv_idle_cb on_kick; /* node.c */
 
 	/* walk.c */
+	uv_idle_t slicing; /* seal.c: active while `sliced` */
 	uv_idle_t slices;
 	uv_idle_cb on_slices; /* walk.c */
 	/* Walks that send the inventory, remove names that a picture lacked,

@@ -323,9 +323,9 @@ void node_seal_candidates(struct pool_node *n);
 /* Is a retry due for a closed file whose seal failed because the kernel or a
  * mapping still used the file? */
 bool node_seals_due(const struct pool_node *n);
-/* Seals on the loop. */
 void node_seal_small(struct pool_node *n);
-bool node_seals_done(const struct pool_node *n); /* it has nothing to do */
+/* Completes what is being sealed on the loop. */
+void node_seals_end(struct pool_node *n);
 void node_writers_tick(struct pool_node *n, uint64_t now);
 /* Queues the PUBLISH of each sealed file: within a directory in the order in
  * which they were closed. */

@@ -15,13 +15,16 @@
 #define SEAL_SMALL (256u << 10) /* sealed on the loop: some 10 us of checksum */
 #define SEAL_TURN 16		/* small seals in one turn */
 /*
- * Up to this size, a file is sealed on the loop, a slice a turn, while no other
- * is being sealed: with one writer, the loop would sleep meanwhile, and a
- * worker is often woken on the writer's CPU, so that the next request waits for
- * the whole checksum (figures: tests/bench/README.md). Files of several writers
- * are sealed by workers, in parallel.
+ * Up to this size, a file is sealed on the loop, in slices between its other
+ * work, while no other is being sealed: with one writer, the loop would sleep
+ * meanwhile, and a worker is often woken on the writer's CPU, so that the next
+ * request waits for the whole checksum (figures: tests/bench/README.md). Files
+ * of several writers are sealed by workers, in parallel.
  */
 #define SEAL_SLICED (64u << 20)
+/* Reserved bytes beyond the size, which a seal frees first. To free more takes
+ * too long for the loop. */
+#define SEAL_SLICED_TRIM (4u << 20)
 /* Beyond this backlog, a turn seals for up to SEAL_TURN_NS. That slows a fast
  * writer down to the rate of sealing, before its buffer is full of files that
  * no peer can read. */
@@ -199,7 +202,7 @@ void node_publish_sealed(struct pool_node *n)
 		dir = w->obj->entry ? node_dir(&w->obj->entry->e.parent->e) :
 				      NULL;
 		if (!dir)
-			continue; /* dropped while a worker seals it */
+			continue; /* dropped while it is sealed */
 		if (w->phase != WRITER_SEALED) {
 			dir->pass = n->pass;
 			continue;
@@ -232,17 +235,45 @@ void node_publish(struct pool_node *n, struct node_object *o)
 static void seal_slice(struct pool_node *n)
 {
 	struct seal *s = n->sliced;
-	int err = pool_seal_slice(n->store, &s->seal);
+	int err = s->o->state == NODE_DROPPED ?
+			  pool_seal_cancel(n->store, &s->seal) :
+			  pool_seal_slice(n->store, &s->seal);
 
 	if (err == -EAGAIN)
 		return;
 	n->sliced = NULL;
+	uv_idle_stop(&n->slicing);
 	sealed(&s->seal, err);
 }
 
-bool node_seals_done(const struct pool_node *n)
+/* In each turn: one slice, or as many as take half as long as the rest of the
+ * turn did. */
+static void on_slicing(uv_idle_t *h)
 {
-	return pool_list_empty(&n->small_seals) && !n->sliced;
+	struct pool_node *n = h->data;
+	uint64_t begin = pool_now_ns(), rest = begin - n->sliced_ns;
+
+	if (rest > SEAL_TURN_NS)
+		rest = SEAL_TURN_NS;
+	do
+		seal_slice(n);
+	while (n->sliced && pool_now_ns() - begin < rest / 2);
+	n->sliced_ns = pool_now_ns();
+}
+
+static void slices_begin(struct pool_node *n, struct seal *s)
+{
+	n->sliced = s;
+	n->sliced_ns = pool_now_ns();
+	uv_idle_start(&n->slicing, on_slicing);
+}
+
+void node_seals_end(struct pool_node *n)
+{
+	while (!pool_list_empty(&n->small_seals))
+		node_seal_small(n);
+	while (n->sliced)
+		seal_slice(n);
 }
 
 /* Runs in the loop's next turn, never inside a request of the mount. */
@@ -262,9 +293,7 @@ void node_seal_small(struct pool_node *n)
 		n->nsmall_seals--;
 		sealed(&s->seal, pool_seal_now(n->store, &s->seal));
 	}
-	if (n->sliced)
-		seal_slice(n);
-	if (!node_seals_done(n))
+	if (!pool_list_empty(&n->small_seals))
 		node_kick(n);
 }
 
@@ -306,9 +335,10 @@ static void keep_fd(struct seal *s, int *fd)
 	}
 }
 
-static bool may_slice(const struct pool_node *n, uint64_t size)
+static bool may_slice(const struct pool_node *n, const struct node_object *o)
 {
-	return size <= SEAL_SLICED && !n->sliced && !n->nworker_seals &&
+	return o->size <= SEAL_SLICED && !n->sliced && !n->nworker_seals &&
+	       o->w->reserved <= o->size + SEAL_SLICED_TRIM &&
 	       pool_store_in_memory(n->store);
 }
 
@@ -364,9 +394,8 @@ static int seal_start(struct pool_node *n, struct node_object *o, int *fd)
 		pool_list_add_tail(&n->small_seals, &s->link);
 		n->nsmall_seals++;
 		node_kick(n);
-	} else if (may_slice(n, o->size)) {
-		n->sliced = s;
-		node_kick(n);
+	} else if (may_slice(n, o)) {
+		slices_begin(n, s);
 	} else {
 		n->nworker_seals++;
 		pool_seal_start(n->store, &s->seal, worker_sealed);

@@ -197,7 +197,7 @@ static int lane_dial(struct peer_conns *conns, unsigned int i)
 static int lane_best(const struct peer_conns *conns)
 {
 	const struct pool_peers *p = conns->peer->p;
-	const unsigned int *busy = p->mover_busy;
+	const uint64_t *busy = p->mover_busy;
 	int best = -1;
 
 	for (unsigned int i = 0; i < p->nmovers; i++)
@@ -212,7 +212,7 @@ static int lane_best(const struct peer_conns *conns)
 static int lane_missing(const struct peer_conns *conns, int best)
 {
 	const struct pool_peers *p = conns->peer->p;
-	const unsigned int *busy = p->mover_busy;
+	const uint64_t *busy = p->mover_busy;
 	uint64_t now = uv_now(p->loop);
 	int missing = -1;
 

@@ -69,7 +69,7 @@ static void on_expect_done(struct pool_expect *e)
 		pool_container_of(e, struct pool_fetch_priv, expect);
 
 	x->expecting = false;
-	x->peer->p->mover_busy[lane_index(e->number)]--;
+	x->peer->p->mover_busy[lane_index(e->number)] -= e->landing.length;
 	if (x->state == PEER_FETCH_DRAINING) {
 		fetch_ended(x);
 		return;
@@ -98,7 +98,7 @@ int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane)
 	if (err)
 		return err;
 	x->expecting = true;
-	x->peer->p->mover_busy[lane_index(lane->number)]++;
+	x->peer->p->mover_busy[lane_index(lane->number)] += x->expect.landing.length;
 	return 0;
 }
 

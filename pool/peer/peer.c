@@ -215,7 +215,7 @@ static int movers_open(struct pool_peers *p)
 
 	memcpy(opts.id, p->opts.id, POOL_ID_SIZE);
 	p->movers = calloc(p->opts.movers, sizeof(struct pool_mover *));
-	p->mover_busy = calloc(p->opts.movers, sizeof(unsigned int));
+	p->mover_busy = calloc(p->opts.movers, sizeof(*p->mover_busy));
 	if (!p->movers || !p->mover_busy)
 		return -ENOMEM;
 	while (p->nmovers < p->opts.movers) {

@@ -175,7 +175,7 @@ struct pool_peers {
 	struct pool_mailbox box;
 	struct verbs_cache *cache;  /* owns; NULL without RDMA */
 	struct pool_mover **movers; /* owns */
-	unsigned int *mover_busy;   /* owns; expected ranges of each mover */
+	uint64_t *mover_busy; /* owns; bytes of each mover's expected ranges */
 	unsigned int nmovers;
 	struct pool_listener *tcp_listener, *unix_listener;
 	struct pool_share shakes, requests; /* of accepted connections */

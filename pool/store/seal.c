@@ -1,6 +1,6 @@
 /*
- * Work on one file in libuv's workers: seal, verify, copy, reserve; and its
- * metadata.
+ * Work on one file: seal, verify, copy, reserve, in libuv's workers; seals also
+ * on the loop, at once or in slices; and its metadata.
  *
  * Happy path of a seal: trim the file, compute its checksum, attach the
  * metadata, set the mode. The order matters after a crash: a file with metadata
@@ -289,6 +289,14 @@ int pool_seal_slice(struct pool_store *s, struct pool_seal *seal)
 				slices_begin(s, seal);
 
 	return rc == -EAGAIN ? rc : slices_end(seal, rc);
+}
+
+int pool_seal_cancel(struct pool_store *s, struct pool_seal *seal)
+{
+	seal->store = s;
+	if (!seal->slices && seal->fd > 0)
+		close(seal->fd);
+	return slices_end(seal, -ECANCELED);
 }
 
 /* ---- verify ---- */

@@ -166,7 +166,8 @@ static int register_metrics(struct pool_store *s, struct pool_metrics *m)
 	if (rc == 0)
 		rc = pool_metrics_hist(m, &n->seal_time,
 				       "kvpool_store_seal_seconds", NULL,
-				       "Time to seal a file, in a worker.");
+				       "Time to seal a file, in a worker or in "
+				       "slices between other work.");
 	if (rc == 0)
 		rc = pool_metrics_on_print(m, on_print, s);
 	return rc;

@@ -114,7 +114,8 @@ void pool_store_undo(struct pool_store *s);
 int pool_store_lock_fd(const struct pool_store *s);
 /* Absolute, without symbolic links. */
 const char *pool_store_path(const struct pool_store *s);
-/* Is it a tmpfs? Then reading what was written never waits for a disk. */
+/* Is it a tmpfs? Then reading what was written waits for no disk, unless it was
+ * swapped out. */
 bool pool_store_in_memory(const struct pool_store *s);
 /* Is work in flight in workers? */
 bool pool_store_busy(const struct pool_store *s);
@@ -289,6 +290,8 @@ int pool_seal_now(struct pool_store *s, struct pool_seal *seal);
  * other work between them. -EAGAIN: call again; else the status; no callback.
  * Once begun, it must be completed. have_sum must not be set. */
 int pool_seal_slice(struct pool_store *s, struct pool_seal *seal);
+/* Instead of the next slice: ends the seal. -ECANCELED. */
+int pool_seal_cancel(struct pool_store *s, struct pool_seal *seal);
 /* Replace the metadata of a sealed file of that size, with one setxattr. */
 int pool_store_set_blob(struct pool_store *s, uint64_t id, uint64_t size,
 			const void *blob, size_t len);

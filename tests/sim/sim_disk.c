@@ -522,6 +522,14 @@ int pool_seal_slice(struct pool_store *s, struct pool_seal *seal)
 	return pool_seal_now(s, seal);
 }
 
+int pool_seal_cancel(struct pool_store *s, struct pool_seal *seal)
+{
+	(void)s;
+	if (seal->fd > 0)
+		close(seal->fd);
+	return -ECANCELED;
+}
+
 static void run_seal(void *req)
 {
 	struct pool_seal *seal = req;

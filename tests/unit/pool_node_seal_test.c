@@ -102,8 +102,10 @@ static unsigned int run_slices(struct fixture *f, struct pool_node *n)
 	while (n->sliced) {
 		assert_int_equal(0, uv_backend_timeout(&f->loop));
 		uv_run(&f->loop, UV_RUN_NOWAIT);
-		node_check(n);
 		turns++;
+		node_check(n);
+		/* A slice does not look at everything that waits. */
+		assert_false(n->kicked && n->sliced);
 	}
 	return turns;
 }
@@ -118,7 +120,7 @@ static void one_large_file_is_sealed_in_slices(void **state)
 	workers_begin(f);
 	put(f, 0, "k", LARGE, 1);
 	assert_int_equal(0, n->nworker_seals);
-	assert_true(run_slices(f, n) > LARGE / (128 << 10));
+	assert_true(run_slices(f, n) > 2);
 	assert_true(is_pending(f, 0, "k"));
 	assert_int_equal(LARGE, find(f, 0, "k")->own->size);
 	workers_end(f);
@@ -146,6 +148,43 @@ static void several_large_files_are_sealed_by_workers(void **state)
 	put(f, 0, "d", LARGE, 4);
 	assert_non_null(n->sliced);
 	run_until(f, is_pending(f, 0, "d"));
+}
+
+/* As many as take half as long as the rest of the turn. */
+static void long_turns_have_more_slices(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_alone(f);
+	unsigned int turns = 0;
+
+	need_own_tmpfs(f, 0);
+	put(f, 0, "k", 30 * MIB, 1);
+	while (n->sliced) {
+		run_for(f, 0);
+		for (uint64_t end = pool_now_ns() + 1000000;
+		     pool_now_ns() < end;)
+			;
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+		turns++;
+	}
+	assert_true(turns < 30 * MIB / (128 << 10) / 2);
+}
+
+/* So much is freed by a worker. */
+static void a_file_with_much_reserved_beyond_its_end_is_not_sliced(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_alone(f);
+	struct node_object *o;
+
+	need_own_tmpfs(f, 0);
+	o = create_in(f, 0, pool_node_root(n), "k", 0);
+	write_bytes(f, 0, o, MIB, 1);
+	o->w->reserved = 6 * MIB;
+	close_whole(f, 0, o);
+	assert_null(n->sliced);
+	assert_int_equal(1, n->nworker_seals);
+	run_until(f, is_pending(f, 0, "k"));
 }
 
 static void what_is_unlinked_between_two_slices_is_removed(void **state)
@@ -375,6 +414,8 @@ int main(int argc, char **argv)
 		T(a_turn_is_no_longer_for_many_that_wait),
 		T(one_large_file_is_sealed_in_slices),
 		T(several_large_files_are_sealed_by_workers),
+		T(long_turns_have_more_slices),
+		T(a_file_with_much_reserved_beyond_its_end_is_not_sliced),
 		T(what_is_unlinked_between_two_slices_is_removed),
 		T(a_node_that_ends_completes_its_slices),
 		T(an_fsync_looks_at_what_it_may_seal),
