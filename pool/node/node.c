@@ -375,7 +375,7 @@ static void finish_close(struct pool_node *n)
 	n->kicked = true;
 	/* normally done by the kick */
 	node_seals_end(n);
-	/* kick, slicing, tick, soon, batch, slices, link, store (after peers) */
+	/* kick, tick, soon, batch, slices, slicing, link, store (last) */
 	n->handles = 8;
 	node_walks_stop(n);
 	node_fetch_fini(n);

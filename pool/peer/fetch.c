@@ -98,7 +98,7 @@ int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane)
 	if (err)
 		return err;
 	x->expecting = true;
-	x->peer->p->mover_busy[lane_index(lane->number)] += x->expect.landing.length;
+	x->peer->p->mover_busy[lane_index(lane->number)] += x->f->length;
 	return 0;
 }
 
