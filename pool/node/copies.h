@@ -21,8 +21,8 @@
  * a new file, one range from one holder is quicker (figures:
  * tests/bench/README.md), but other ranges on its lane wait for it. Therefore
  * this is limited to objects of NODE_WHOLE_ALONE (64 MiB and an engine's
- * header), and to NODE_WHOLE_SUM in flight. Into the memory of a program,
- * pieces are as quick (read.c).
+ * header), and to NODE_WHOLE_SUM in flight. With RDMA, pieces move over several
+ * devices; into the memory of a program, they are as quick (read.c).
  */
 #define NODE_WHOLE (8u << 20)
 #define NODE_WHOLE_ALONE (65u << 20)

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "pool/verbs/device.h"
+
 unsigned int node_fetch_remaining_ms(const struct node_fetch *f, uint64_t len)
 {
 	uint64_t now = pool_now_ms();
@@ -202,12 +204,19 @@ int node_fetch_piece_start(struct node_fetch *f, struct fetch_piece *p,
 	return 0;
 }
 
+/* Pieces move over several devices at once. */
+static bool has_rdma(const struct pool_node *n)
+{
+	return n->opts.verbs && verbs_nports(n->opts.verbs) > 0;
+}
+
 /* Bytes of the next range; see NODE_WHOLE. */
 static uint64_t range_size(struct node_fetch *f)
 {
+	struct pool_node *n = f->n;
 	bool one = f->size <= NODE_WHOLE ||
-		   (f->size <= NODE_WHOLE_ALONE &&
-		    f->n->whole_bytes + f->size <= NODE_WHOLE_SUM &&
+		   (f->size <= NODE_WHOLE_ALONE && !has_rdma(n) &&
+		    n->whole_bytes + f->size <= NODE_WHOLE_SUM &&
 		    (f->alone || node_fetch_usable_count(f) < 2));
 
 	return one ? f->size : NODE_PIECE;
