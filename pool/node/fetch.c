@@ -4,7 +4,7 @@
  * Happy path: an OPEN, a look-up hit or an order of the master needs a
  * published object -> a holder is chosen -> on the same host it lends a
  * descriptor; else space is claimed, a file is made, the bytes are transferred
- * (large objects in parallel pieces, if there are several holders) and the XXH3-128 is
+ * (large objects in parallel pieces, from all holders) and the XXH3-128 is
  * compared -> HELD -> all waiting callers are notified. All callers that need
  * one object share one fetch.
  *
