@@ -54,6 +54,19 @@ static void publish_on_two(struct fixture *f, const char *name, uint64_t size,
 			     find(f, 2, name)->nholders == 2);
 }
 
+/* A peer's GET for the first `length` bytes reaches node i. */
+static void ask_for(struct fixture *f, int i, const char *name, uint64_t length)
+{
+	uint64_t size;
+	bool lendable;
+	int fd = node_peers_ops.get(node(f, i), name, strlen(name),
+				    find(f, i, name)->gen, length, false,
+				    &size, &lendable);
+
+	assert_true(fd >= 0);
+	close(fd);
+}
+
 /* From one holder a large object is one range; from two, it comes in pieces. */
 static void a_large_object_comes_in_pieces_from_several_holders(void **state)
 {
@@ -68,6 +81,10 @@ static void a_large_object_comes_in_pieces_from_several_holders(void **state)
 	assert_readable(f, 1, "one", size, 2);
 	assert_int_equal(1, ranges->v);
 	assert_count(1, f, 0, hot);
+	ask_for(f, 0, "one", size + 1); /* will be refused */
+	assert_count(1, f, 0, hot);
+	ask_for(f, 0, "one", size);
+	assert_count(2, f, 0, hot);
 
 	publish_on_two(f, "two", size, 3);
 	ranges = &node(f, 2)->peers->metrics.fetched;
