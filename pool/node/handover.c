@@ -21,8 +21,7 @@
 
 const char *pool_node_busy(struct pool_node *n)
 {
-	if (!pool_list_empty(&n->sealing) ||
-	    !pool_list_empty(&n->small_seals) || n->sliced)
+	if (!pool_list_empty(&n->sealing) || !pool_list_empty(&n->small_seals))
 		return "files are being sealed";
 	if (!pool_list_empty(&n->claims))
 		return "a write or a fetch waits for space";

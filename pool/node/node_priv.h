@@ -172,7 +172,7 @@ struct pool_node {
 	unsigned int nsmall_seals;
 	struct seal *sliced; /* sealed on the loop in slices; or NULL */
 	uint64_t sliced_ns;  /* end of the last slices */
-	unsigned int nworker_seals;
+	unsigned int nworker_seals; /* sealed by workers now */
 	unsigned int nkept_fds; /* descriptors kept for seals */
 	struct pool_list fds;	/* struct node_fd, least recently used first */
 	unsigned int nfds;	/* in `fds` */
