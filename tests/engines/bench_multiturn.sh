@@ -176,7 +176,7 @@ mooncake_starts() { # sets $mooncake, or $mooncake_absent
 		wait_until 60 grep -asq '^ready' "$tmp/mooncake-$n.out"
 	done
 }
-listens() { ss -Hltn "sport = :$1" | grep -q .; }
+listens() { grep -q . < <(ss -Hltn "sport = :$1"); }
 
 # ---- rounds ----
 

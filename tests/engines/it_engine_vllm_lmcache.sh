@@ -29,7 +29,7 @@ lmcache_starts() { # NODE: its server keeps only what it is about to store
 	wait_until 300 listens "$1"
 }
 declare -A server_of=()
-listens() { ss -Hltn "sport = :${port_of[$1]}" | grep -q .; }
+listens() { grep -q . < <(ss -Hltn "sport = :${port_of[$1]}"); }
 
 objects() { find "${mount[$1]}/e" -name '*.data' | wc -l; }
 has_objects() { [ "$(objects "$1")" = "$2" ]; }

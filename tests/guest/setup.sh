@@ -118,7 +118,7 @@ clock_is_right() {
 		sleep 0.02
 	done
 	[ "$(<$source/current_clocksource)" != tsc ] ||
-		dmesg | grep -q 'Refined TSC'
+		grep -q 'Refined TSC' < <(dmesg)
 }
 
 if [ "$RXE" -gt 0 ]; then

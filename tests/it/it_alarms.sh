@@ -56,7 +56,7 @@ firing() {
 	api alerts | jq -r '.data.alerts[] | select(.state == "firing").labels.alertname' |
 		sort -u
 }
-fires() { firing | grep -qx "$1"; }
+fires() { grep -qx "$1" < <(firing); }
 fired=()
 alarm() { # ALERT: it begins to fire now
 	wait_until 90 fires "$1" # the master patrols its keys once a minute

@@ -118,7 +118,7 @@ for f in "${readmes[@]}"; do
 		path=$(dirname "$f")/$file
 		[ -n "$file" ] || path=$f
 		[ -e "$path" ] || fail "$f: $link: no such file"
-		[ -z "$anchor" ] || anchors_of "$path" | grep -qx -- "$anchor" ||
+		[ -z "$anchor" ] || grep -qx -- "$anchor" < <(anchors_of "$path") ||
 			fail "$f: $link: no such heading"
 		links=$((links + 1))
 	done < <(grep -oE '\]\([^)]*\)' "$f" | sed 's/^](//; s/)$//' | grep -v '^[a-z]*://')

@@ -57,8 +57,8 @@ grep -q '^safety, clock: the clock is [45]\.[0-9] s ahead of the master' "$tmp/o
 	fail "its output: $(cat "$tmp/output")"
 grep -q "(the master $version, a.do-tell $version)" "$tmp/output" ||
 	fail "its output: $(cat "$tmp/output")"
-kvpool nodes --wide --admin "${admin[a]}" | grep -q "9${version:1}" ||
-	fail "no version: $(kvpool nodes --wide --admin "${admin[a]}")"
+kvpool nodes --wide --admin "${admin[a]}" >"$tmp/output"
+grep -q "9${version:1}" "$tmp/output" || fail "no version: $(cat "$tmp/output")"
 stop b
 gone() { [ "$(found_of a)" = "$expected" ]; }
 wait_until 10 gone

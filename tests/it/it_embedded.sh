@@ -85,12 +85,13 @@ next() { # WHAT: runs the command that up printed for it
 	command=$(sed -n "s/^  $1 *//p" "$tmp/up.out")
 	$command || fail "\"$command\" failed; up printed: $(cat "$tmp/up.out")"
 }
-next state | grep -q "^node $name at" || fail "up printed: $(cat "$tmp/up.out")"
+next state >"$tmp/out"
+grep -q "^node $name at" "$tmp/out" || fail "up printed: $(cat "$tmp/up.out")"
 next objects
 grep -qx "  stop     kvpool down --mount $mnt" "$tmp/up.out" ||
 	fail "up printed: $(cat "$tmp/up.out")"
-kvpool up --mount "$mnt" --store-size 64M | grep -q 'already up' ||
-	fail "a second up"
+kvpool up --mount "$mnt" --store-size 64M >"$tmp/out"
+grep -q 'already up' "$tmp/out" || fail "a second up"
 
 echo "== files are files"
 mkdir "$mnt/d"
@@ -126,7 +127,7 @@ echo "== /.kvpool"
 jq -e --arg m "$mnt" '.mount == $m and .store.size == 67108864 and
 	.embedded_master.ready' "$mnt/.kvpool/status" >/dev/null ||
 	fail "$(cat "$mnt/.kvpool/status")"
-jq -r .data_mode "$mnt/.kvpool/status" | grep -q "$KVTEST_MODE" || fail "data mode"
+grep -q "$KVTEST_MODE" < <(jq -r .data_mode "$mnt/.kvpool/status") || fail "data mode"
 jq -e --arg n "$name" '.nodes | map(.name) == [$n]' "$mnt/.kvpool/nodes" \
 	>/dev/null || fail "$(cat "$mnt/.kvpool/nodes")"
 grep -q '^kvpool_node_published_total 4$' "$mnt/.kvpool/metrics" || fail "metrics"
@@ -141,15 +142,18 @@ grep -qF "mounted at $mnt ($(jq -r .data_mode "$mnt/.kvpool/status"))" "$tmp/out
 kvpool devices --admin "${admin[up]}" --json | jq -e '.transport == "auto"' \
 	>/dev/null || fail "kvpool devices"
 kvpool devices "$mnt" >/dev/null || fail "kvpool devices of a mount"
-kvpool nodes --admin "${admin[up]}" | grep -q "$name" || fail "kvpool nodes"
+kvpool nodes --admin "${admin[up]}" >"$tmp/out"
+grep -q "$name" "$tmp/out" || fail "kvpool nodes"
 [ "$(kvpool ls --admin "${admin[up]}" --json | jq -r .path | sort | tr '\n' ' ')" = \
 	"d/k1 d/k2 d/k3 d/k4 " ] || fail "kvpool ls"
 [ "$(kvpool ls d/k2 --admin "${admin[up]}" | wc -l)" = 1 ] || fail "kvpool ls KEY"
-kvpool stat "$mnt/d/k1" | grep -qE '^size +1.0 MiB' || fail "kvpool stat"
+kvpool stat "$mnt/d/k1" >"$tmp/out"
+grep -qE '^size +1.0 MiB' "$tmp/out" || fail "kvpool stat"
 kvpool stat d/k1 --admin "${admin[up]}" --json |
 	jq -e '.size == 1048576' >/dev/null || fail "kvpool stat KEY"
 
-kvpool events --admin "${admin[up]}" | grep -q "  joined .*$name" || fail "kvpool events"
+kvpool events --admin "${admin[up]}" >"$tmp/out"
+grep -q "  joined .*$name" "$tmp/out" || fail "kvpool events"
 # d has what was put; its look-ups come with the next report.
 directory() {
 	http "${admin[up]}/api/directories" | jq -e '.directories[] | select(.name == "d") |
@@ -192,7 +196,8 @@ done
 echo "== down and up again: what was published is there"
 down
 [ ! -e "$mnt/d" ] || fail "files below the mount point"
-kvpool down --mount "$mnt" | grep -q 'nothing is mounted' || fail "down twice"
+kvpool down --mount "$mnt" >"$tmp/out"
+grep -q 'nothing is mounted' "$tmp/out" || fail "down twice"
 up
 for i in 1 2 3 4; do cmp "$tmp/content" "$mnt/d/k$i"; done
 
@@ -257,7 +262,7 @@ else
 	mount -t kvpool "$master" "$client" -o "$opts,noexec,noatime" ||
 		fail "mount: status $?"
 	for flag in noexec noatime nosuid nodev; do
-		findmnt -no OPTIONS "$client" | grep -qw $flag || fail "not $flag"
+		grep -qw $flag < <(findmnt -no OPTIONS "$client") || fail "not $flag"
 	done
 	client_works by-mount
 	echo "$master $client kvpool $opts,nofail 0 0" >"$tmp/fstab"

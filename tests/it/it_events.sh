@@ -9,7 +9,7 @@ need jq curl setfattr
 events() { # OPTION...
 	kvpool events --admin "${admin[master]}" "$@"
 }
-has() { events | grep -q "$1"; } # REGEX
+has() { grep -q "$1" < <(events); } # REGEX
 
 start_master --repair-rate 2M
 start_node a --name alpha

@@ -22,7 +22,7 @@ lacks() { # FILE
 	grep -qE '__[a-z_]+_chk\b' <<<"$symbols" || echo fortify
 	objdump -d --no-show-raw-insn "$file" >"$tmp/code"
 	# (Not by the note: Debian's start-up code has none, so nothing linked has.)
-	grep -A1 -E '<(main|kvpool_open)>:$' "$tmp/code" | grep -q endbr64 || echo cf-protection
+	grep -q endbr64 < <(grep -A1 -E '<(main|kvpool_open)>:$' "$tmp/code") || echo cf-protection
 	# A large frame is touched page by page.
 	grep -qE 'orq +\$0x0,(0x0)?\(%rsp\)' "$tmp/code" || echo stack-clash
 }

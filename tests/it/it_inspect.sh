@@ -323,7 +323,7 @@ echo "== names that are not UTF-8 are shown, escaped"
 printf x >"$A/d/bad"$'\xff'"name"
 sync "$A/d"
 for n in a b master; do
-	wait_until 5 eval 'listed $n d 1000 | grep -qxF "d/bad\xffname"'
+	wait_until 5 eval 'grep -qxF "d/bad\xffname" < <(listed $n d 1000)'
 done
 
 echo "== attributes"

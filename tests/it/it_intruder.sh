@@ -98,7 +98,8 @@ attack_drains_by_http() {
 		fail "a user drains a node"
 	! as_user "${post[@]}" --unix-socket "$sock" "http://x$page" \
 		>/dev/null || fail "a user was answered at $sock"
-	! kvpool nodes --admin "${admin[master]}" | grep -q draining || fail "it is drained"
+	kvpool nodes --admin "${admin[master]}" >"$tmp/nodes"
+	! grep -q draining "$tmp/nodes" || fail "it is drained"
 	[ "$("${post[@]}" "http://${admin[master]}$page")" = 200 ] ||
 		fail "root may not drain it"
 	[ "$("${post[@]}" --unix-socket "$sock" "http://x$page&cancel=1")" = 200 ] ||
@@ -357,7 +358,7 @@ open_reads_roots_files() {
 	echo "root's own" >/dev/shm/$$.secret
 	lends stolen /dev/shm/$$.secret path
 	grep -qx published "$tmp/lend.out" || fail "$(cat "$tmp/lend.out")"
-	wait_until 10 eval 'ls "$a" | grep -qx stolen'
+	wait_until 10 eval 'grep -qx stolen < <(ls "$a")'
 	as_user cat "$a/stolen" >"$tmp/stolen" 2>/dev/null || status=$?
 	! grep -q root "$tmp/stolen" || fail "a user has read root's file"
 	[ $status != 0 ] || fail "something could be read: $(cat "$tmp/stolen")"

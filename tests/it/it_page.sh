@@ -63,7 +63,8 @@ grep -qx 'Content-Type: text/html; charset=utf-8' "$tmp/headers.index.html" || f
 grep -qx 'Content-Type: text/css; charset=utf-8' "$tmp/headers.app.css" || fail "type of css"
 grep -qx 'Content-Type: text/javascript; charset=utf-8' "$tmp/headers.app.js" || fail "type of js"
 for at in "$page/api" "${admin[a]}/" "${admin[a]}/api"; do
-	get "http://$at" | grep -qx /api/nodes || fail "$at does not list the pages"
+	get "http://$at" >"$tmp/pages"
+	grep -qx /api/nodes "$tmp/pages" || fail "$at does not list the pages"
 done
 
 echo "== it loads nothing from elsewhere, and has no code or style within HTML"

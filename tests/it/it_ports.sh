@@ -65,7 +65,7 @@ cmp "$tmp/src" "${mount[b]}/f"
 library_user "$masters" ns survive "$tmp/enough" >"$tmp/survived" 2>&1 &
 library=$!
 also_kill+=($library)
-is_up() { ss -Hltnp | grep -q "pid=$library,"; }
+is_up() { grep -q "pid=$library," < <(ss -Hltnp); }
 wait_until 10 is_up
 
 echo "== every socket that listens, of $(ss -Hltn | wc -l)"

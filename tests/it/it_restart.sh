@@ -33,7 +33,7 @@ sync "$a/many"
 sync "$b/many"
 wait_until 10 has_keys "$keys"
 kill9 master
-degraded() { status_json a .degraded_since | grep -q '^"\?20..-..-..T'; }
+degraded() { grep -q '^"\?20..-..-..T' < <(status_json a .degraded_since); }
 wait_until 10 degraded
 kvpool status --admin "${admin[a]}" >"$tmp/status"
 grep -q '^DEGRADED since 20.*wait to be published' "$tmp/status" ||

@@ -32,7 +32,7 @@ check_refusal() { # NAME N LINES
 	unset "pid[$1]"
 	[ $status -ge 1 ] && [ $status -le 2 ] ||
 		broken "$1" "$2" "ended with status $status"
-	tail -n +$(($3 + 1)) "$(log_of "$1")" | grep -q ' error ' ||
+	grep -q ' error ' < <(tail -n +$(($3 + 1)) "$(log_of "$1")") ||
 		broken "$1" "$2" "it did not say why"
 	[ "$1" = master ] || ! mountpoint -q "${mount[$1]}" ||
 		broken "$1" "$2" "its mount was left"

@@ -181,7 +181,7 @@ refused() { # REGEX OPTION...
 	wait "${pid[a]}" || status=$?
 	pid[a]=$old args_of[a]=$options
 	[ $status = 1 ] || fail "status $status, not 1: $*"
-	tail -n12 "$(log_of a)" | grep -qE -- "$regex" || {
+	grep -qE -- "$regex" < <(tail -n12 "$(log_of a)") || {
 		tail -n12 "$(log_of a)"
 		fail "no \"$regex\" for $*"
 	}

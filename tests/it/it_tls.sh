@@ -132,7 +132,7 @@ cli_says() { # REGEX DIR ARGUMENT...: fails, and says so
 }
 
 listens_at() { # PORT
-	ss -Hltn "sport = :$1" | grep -q .
+	grep -q . < <(ss -Hltn "sport = :$1")
 }
 
 echo "== kvpool asks by TLS"
@@ -142,10 +142,12 @@ for role in master node client admin; do
 		fail "$(cat "$tmp/out")"
 	grep -q '^problem: the certificate expires in 1 days' "$tmp/out" ||
 		fail "$(cat "$tmp/out")"
-	cli $role ls d/ --admin "${admin[master]}" | grep -q ' d/big$'
+	cli $role ls d/ --admin "${admin[master]}" >"$tmp/out"
+	grep -q ' d/big$' "$tmp/out"
 done
-by_tcp "" nodes --tls-dir "$KVTEST_TLS/admin" --admin "localhost:${admin[master]##*:}" |
-	grep -q "^a\.$$ "
+by_tcp "" nodes --tls-dir "$KVTEST_TLS/admin" --admin "localhost:${admin[master]##*:}" \
+	>"$tmp/out"
+grep -q "^a\.$$ " "$tmp/out"
 cli_says '403 .*role admin' "$KVTEST_TLS/client" drain "a.$$" --admin "${admin[master]}"
 cli admin drain "a.$$" --no-wait --admin "${admin[master]}"
 cli admin drain "a.$$" --cancel --admin "${admin[master]}"

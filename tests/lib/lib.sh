@@ -194,7 +194,7 @@ free_port() { # sets $port
 	while :; do
 		port=$next_port
 		next_port=$((next_port + 1))
-		ss -Hltn "sport = :$port" | grep -q . || return 0
+		grep -q . < <(ss -Hltn "sport = :$port") || return 0
 	done
 }
 

@@ -56,7 +56,8 @@ BIN=$tmp/debian/usr/bin PATH=$tmp/debian/usr/bin:$PATH
 start_master
 start_node a
 ! ldd "$tmp/static" | grep libkvpool || fail "it needs the shared library"
-LD_LIBRARY_PATH=$lib ldd "$tmp/shared" | grep -q "libkvpool.so.0 => $lib/" || fail "another library"
+LD_LIBRARY_PATH=$lib ldd "$tmp/shared" >"$tmp/needs"
+grep -q "libkvpool.so.0 => $lib/" "$tmp/needs" || fail "another library"
 LD_LIBRARY_PATH=$lib "$tmp/shared" "${listen[master]}" k.shared
 "$tmp/static" "${listen[master]}" k.static
 for how in shared static; do

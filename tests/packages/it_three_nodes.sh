@@ -160,7 +160,7 @@ on m2 python3 /root/stranger.py | tee "$tmp/output"
 
 echo "== a machine is switched off: no object is lost"
 kill -KILL "${init[m1]}"
-gone() { on m2 kvpool status | grep -q 'NOT connected'; }
+gone() { grep -q 'NOT connected' < <(on m2 kvpool status); }
 wait_until 30 gone
 same m2 1 2 3 4 5 6 || fail "objects went with the first machine"
 
