@@ -94,6 +94,37 @@ static void a_large_object_comes_in_pieces_from_several_holders(void **state)
 	assert_count(0, f, 1, hot);
 }
 
+/* Two of the three objects are one range each. The third begins in pieces. */
+static void few_large_ranges_are_in_flight(void **state)
+{
+	static const char *const names[] = { "a", "b", "c" };
+	struct fixture *f = *state;
+	uint64_t size = 45 * MIB;
+	struct test_want w[3];
+	struct pool_node *n;
+
+	f->opts.store_size = 256 * MIB;
+	start_pool(f, 2);
+	need_own_tmpfs(f, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		publish_and_see(f, names[i], size, i);
+	n = node(f, 1);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(0, want_start(f, 1, names[i], &w[i]));
+	assert_int_equal(2 * size, n->whole_bytes);
+	while (!w[0].done || !w[1].done || !w[2].done) {
+		assert_true(n->whole_bytes <= NODE_WHOLE_SUM);
+		uv_run(&f->loop, UV_RUN_ONCE);
+	}
+	assert_int_equal(0, n->whole_bytes);
+	assert_true(n->peers->metrics.fetched.v > 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(0, w[i].status);
+		assert_bytes(f, 1, w[i].obj, size, i);
+		node_object_unref(n, w[i].obj);
+	}
+}
+
 /* Tells node `to`, as the master would, whether node i is alive. */
 static void tell_alive(struct fixture *f, int to, int i, bool alive)
 {
@@ -609,6 +640,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(another_node_sees_and_fetches_what_was_published),
 		T(a_large_object_comes_in_pieces_from_several_holders),
+		T(few_large_ranges_are_in_flight),
 		T(a_holder_that_is_away_for_a_moment_is_waited_for),
 		T(but_not_beyond_the_deadline),
 		T(a_holder_without_a_copy_is_left_for_another),
