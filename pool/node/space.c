@@ -26,7 +26,8 @@
  * here may be evicted, or after half of its time: once it is published, it or
  * another object is moved to the other store. So a put does not fail because
  * all objects here are protected from eviction. Waiting claims are granted in
- * order, up to a deadline; small ones that fit overtake large ones.
+ * order, up to a deadline; those that fit overtake others that do not, if they
+ * are small or may use the headroom.
  *
  * Evicted first to last:
  *
@@ -492,6 +493,23 @@ static struct node_claim *first_that_fits(struct pool_node *n, uint64_t now)
 	return NULL;
 }
 
+/* Would a transient claim that waits fit in the headroom now? */
+static bool transient_is_due(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	pool_list_each(it, tmp, &n->claims) {
+		struct node_claim *c =
+			pool_list_entry(it, struct node_claim, link);
+
+		if (c->transient && sp.reach >= n->claimed + c->bytes)
+			return true;
+	}
+	return false;
+}
+
 /* Grants claims that overtake the first one. */
 static void serve_others(struct pool_node *n, uint64_t now)
 {
@@ -599,7 +617,8 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 	}
 	if (c->cache_only)
 		return -ENOSPC;
-	if ((c->transient || pool_list_empty(&n->claims)) &&
+	if ((pool_list_empty(&n->claims) ||
+	     (c->transient && !transient_is_due(n))) &&
 	    fits_headroom(n, c)) {
 		claim(n, bytes);
 		node_kick(n);

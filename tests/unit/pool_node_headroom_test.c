@@ -285,6 +285,44 @@ static void what_is_ordered_to_where_there_is_no_room_can_be_read(void **state)
 	assert_opened(f, 0, &b, 13 * MIB, 3);
 }
 
+static int claim_to_read(struct fixture *f, struct test_claim *t,
+			 uint64_t bytes)
+{
+	memset(t, 0, sizeof(*t));
+	t->c.transient = true;
+	return pool_node_claim_start(node(f, 0), &t->c, bytes, 0, on_claim);
+}
+
+/* A read that waits for headroom is served before one that begins later, even
+ * if that one begins in the turn in which both fit. */
+static void a_read_does_not_overtake_one_that_fits(void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim a, b, c;
+
+	fill_one(f);
+	pin(f, 0, "k");
+	assert_int_equal(1, claim_to_read(f, &a, 18 * MIB));
+	assert_int_equal(0, claim_to_read(f, &b, 8 * MIB));
+	run_for(f, 3 * HEARTBEAT_MS);
+	assert_false(b.done);
+	pool_node_claim_end(node(f, 0), 18 * MIB);
+	assert_int_equal(0, claim_to_read(f, &c, 18 * MIB));
+	run_until(f, b.done);
+	assert_int_equal(0, b.status);
+	assert_false(c.done);
+	pool_node_claim_end(node(f, 0), 8 * MIB);
+	run_until(f, c.done);
+	assert_int_equal(0, c.status);
+	/* One that does not fit yet does not make others wait. */
+	assert_int_equal(0, claim_to_read(f, &a, 4 * MIB));
+	assert_int_equal(1, claim_to_read(f, &b, MIB));
+	pool_node_claim_end(node(f, 0), 19 * MIB);
+	run_until(f, a.done);
+	assert_int_equal(0, a.status);
+	pool_node_claim_end(node(f, 0), 4 * MIB);
+}
+
 static void what_is_read_costs_no_copy_that_counts(void **state)
 {
 	struct fixture *f = *state;
@@ -327,6 +365,7 @@ int main(int argc, char **argv)
 		T(a_rule_is_sent_before_its_objects_are_offered),
 		T(a_put_does_not_fail_because_peers_have_all_open),
 		T(what_is_ordered_to_where_there_is_no_room_can_be_read),
+		T(a_read_does_not_overtake_one_that_fits),
 		T(what_is_read_costs_no_copy_that_counts),
 	};
 
