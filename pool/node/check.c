@@ -88,7 +88,9 @@ void node_check_files(struct pool_node *n)
 			it, const struct node_writer, link);
 
 		nsealed += w->phase == WRITER_SEALED;
-		nsealing += w->phase == WRITER_SEALING;
+		/* ENDED: dropped while it is sealed */
+		nsealing += w->phase == WRITER_SEALING ||
+			    w->phase == WRITER_ENDED;
 	}
 	for (it = n->small_seals.next; it != &n->small_seals; it = it->next)
 		nsmall++;

@@ -434,15 +434,13 @@ static void refuse(struct pool_node *n, struct node_claim *c)
 
 /* No more cached copies can be evicted now. Does c fit in the headroom? If it
  * is not transient, only in the part that can be reclaimed. Counts it. */
-static bool fits_headroom(struct pool_node *n, const struct node_claim *c)
+static bool fits_headroom(struct pool_node *n, const struct pool_space *sp,
+			  const struct node_claim *c)
 {
-	struct pool_space sp;
-	uint64_t taken;
+	uint64_t taken = sp->used + n->claimed + c->bytes;
 
-	pool_store_space(n->store, &sp);
-	taken = sp.used + n->claimed + c->bytes;
-	if (sp.reach < n->claimed + c->bytes ||
-	    (!c->transient && taken > size_now(&sp) + reclaimable(n, &sp)))
+	if (sp->reach < n->claimed + c->bytes ||
+	    (!c->transient && taken > size_now(sp) + reclaimable(n, sp)))
 		return false;
 	pool_count(&n->c.claims_passing);
 	return true;
@@ -452,20 +450,18 @@ static bool fits_headroom(struct pool_node *n, const struct node_claim *c)
  * nothing here may be evicted (all is pinned), or c has waited for half of its
  * time (peers have the objects open). Not on a client, whose buffer is bounded.
  * Counts it. */
-static bool put_fits_headroom(struct pool_node *n, const struct node_claim *c,
-			 uint64_t now)
+static bool put_fits_headroom(struct pool_node *n, const struct pool_space *sp,
+			      const struct node_claim *c, uint64_t now)
 {
-	struct pool_space sp;
 	uint64_t over, size;
 
 	if (!c->put || n->opts.store_size == 0)
 		return false;
-	pool_store_space(n->store, &sp);
 	/* Includes earlier puts that are still in the headroom. */
-	over = sp.used + n->claimed + c->bytes;
-	size = size_now(&sp);
+	over = sp->used + n->claimed + c->bytes;
+	size = size_now(sp);
 	over = over > size + c->bytes ? over - size : c->bytes;
-	if (sp.reach < n->claimed + c->bytes ||
+	if (sp->reach < n->claimed + c->bytes ||
 	    over >= node_room_elsewhere(n) ||
 	    (now < c->patient_ms &&
 	     (node_victim_any(n, POOL_EVICT_COUNTED, false) ||
@@ -475,27 +471,12 @@ static bool put_fits_headroom(struct pool_node *n, const struct node_claim *c,
 	return true;
 }
 
-/* The first claim that may overtake those before it; or NULL. */
+/* The first claim that may overtake those before it; or NULL. The space is
+ * measured once: it grows while workers free pages, and then the first claim
+ * that fits would not be found. */
 static struct node_claim *first_that_fits(struct pool_node *n, uint64_t now)
 {
 	uint64_t room = room_of(n).now;
-	struct pool_list *it, *tmp;
-
-	pool_list_each(it, tmp, &n->claims) {
-		struct node_claim *c =
-			pool_list_entry(it, struct node_claim, link);
-
-		if ((c->bytes <= SMALL && c->bytes <= room) ||
-		    (c->transient && fits_headroom(n, c)) ||
-		    (now >= c->patient_ms && put_fits_headroom(n, c, now)))
-			return c;
-	}
-	return NULL;
-}
-
-/* Would a transient claim that waits fit in the headroom now? */
-static bool transient_is_due(struct pool_node *n)
-{
 	struct pool_list *it, *tmp;
 	struct pool_space sp;
 
@@ -504,7 +485,25 @@ static bool transient_is_due(struct pool_node *n)
 		struct node_claim *c =
 			pool_list_entry(it, struct node_claim, link);
 
-		if (c->transient && sp.reach >= n->claimed + c->bytes)
+		if ((c->bytes <= SMALL && c->bytes <= room) ||
+		    (c->transient && fits_headroom(n, &sp, c)) ||
+		    (now >= c->patient_ms &&
+		     put_fits_headroom(n, &sp, c, now)))
+			return c;
+	}
+	return NULL;
+}
+
+/* Would a transient claim that waits fit in the headroom now? */
+static bool transient_is_due(struct pool_node *n, const struct pool_space *sp)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->claims) {
+		struct node_claim *c =
+			pool_list_entry(it, struct node_claim, link);
+
+		if (c->transient && sp->reach >= n->claimed + c->bytes)
 			return true;
 	}
 	return false;
@@ -524,20 +523,26 @@ static void serve_others(struct pool_node *n, uint64_t now)
 static void serve_claims(struct pool_node *n, uint64_t now)
 {
 	struct node_claim *c;
+	struct pool_space sp;
+	bool lacks;
 
 	grant_first(n);
 	while (!pool_list_empty(&n->claims)) {
 		c = pool_list_first(&n->claims, struct node_claim, link);
-		if (room_of(n).now >= c->bytes)
+		if (room_of(n).now >= c->bytes) {
 			grant_first(n);
-		else if (now >= c->deadline_ms)
+			continue;
+		}
+		if (now >= c->deadline_ms) {
 			refuse(n, c);
-		else if (!drop_cached(n, c->bytes) && fits_headroom(n, c))
+			continue;
+		}
+		lacks = !drop_cached(n, c->bytes);
+		pool_store_space(n->store, &sp);
+		if (lacks && (fits_headroom(n, &sp, c) ||
+			      put_fits_headroom(n, &sp, c, now)))
 			grant(n, c);
-		else if (room_of(n).soon < c->bytes &&
-			 put_fits_headroom(n, c, now))
-			grant(n, c);
-		else if (room_of(n).soon < c->bytes && nothing_to_evict(n, c))
+		else if (lacks && nothing_to_evict(n, c))
 			refuse(n, c);
 		else if (room_of(n).now < c->bytes)
 			break;
@@ -607,8 +612,7 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 		node_kick(n);
 		return 1;
 	}
-	pool_store_space(n->store, &sp);
-	if (bytes > sp.size)
+	if (bytes > pool_store_size(n->store))
 		return -ENOSPC;
 	if (drop_cached(n, bytes) && room_of(n).now >= bytes &&
 	    pool_list_empty(&n->claims)) {
@@ -617,9 +621,10 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 	}
 	if (c->cache_only)
 		return -ENOSPC;
+	pool_store_space(n->store, &sp);
 	if ((pool_list_empty(&n->claims) ||
-	     (c->transient && !transient_is_due(n))) &&
-	    fits_headroom(n, c)) {
+	     (c->transient && !transient_is_due(n, &sp))) &&
+	    fits_headroom(n, &sp, c)) {
 		claim(n, bytes);
 		node_kick(n);
 		return 1;

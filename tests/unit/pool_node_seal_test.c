@@ -198,9 +198,32 @@ static void what_is_unlinked_between_two_slices_is_removed(void **state)
 	uv_run(&f->loop, UV_RUN_NOWAIT);
 	assert_non_null(n->sliced);
 	assert_int_equal(0, pool_node_unlink(n, find(f, 0, "k")));
+	node_check(n);
 	assert_int_equal(1, run_slices(f, n)); /* the rest is not read */
 	assert_int_equal(-ENOENT,
 			 pool_store_fd(pool_node_store(n), id, O_RDONLY));
+}
+
+static void files_may_be_dropped_while_they_are_sealed(void **state)
+{
+	static const char *const names[] = { "sliced", "by-worker", "small" };
+	struct fixture *f = *state;
+	struct pool_node *n = start_alone(f);
+
+	need_own_tmpfs(f, 0);
+	workers_begin(f);
+	for (uint32_t i = 0; i < 3; i++)
+		put(f, 0, names[i], i < 2 ? LARGE : 1000, i);
+	assert_non_null(n->sliced);
+	assert_int_equal(1, n->nworker_seals);
+	assert_int_equal(1, n->nsmall_seals);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(0, pool_node_unlink(n, find(f, 0, names[i])));
+		node_check(n);
+	}
+	workers_end(f);
+	run_until(f, pool_list_empty(&n->sealing));
+	node_check(n);
 }
 
 /* As when the node is closed and waits no longer. */
@@ -431,6 +454,7 @@ int main(int argc, char **argv)
 		T(long_turns_have_more_slices),
 		T(a_file_with_much_reserved_beyond_its_end_is_not_sliced),
 		T(what_is_unlinked_between_two_slices_is_removed),
+		T(files_may_be_dropped_while_they_are_sealed),
 		T(slices_are_completed_at_once_at_the_end),
 		T(a_node_that_ends_completes_its_slices),
 		T(an_fsync_looks_at_what_it_may_seal),
