@@ -77,7 +77,27 @@ SLOWEST_S = 0.5  # the same of a first frame, some 80 bytes
 
 tls_dir = ""
 from_address = ""
-over = threading.Event()
+
+
+class Over:
+    """Set by a signal. A threading.Event has a lock that the interrupted thread may hold."""
+
+    def __init__(self):
+        self.flag = False
+        self.end, self.other = os.pipe()
+
+    def set(self):
+        self.flag = True
+        os.write(self.other, b"x")
+
+    def is_set(self):
+        return self.flag
+
+    def wait(self, seconds=None):
+        return bool(select.select([self.end], [], [], seconds)[0])
+
+
+over = Over()
 
 
 def say(*what):
