@@ -126,7 +126,7 @@ within() { # WHAT FIGURE BUDGET OF
 }
 
 start_master
-start_node a
+start_node a --store-size 512M # nothing is evicted
 mkdir "${mount[a]}/before" "${mount[a]}/d"
 python3 "$tmp/ops.py" put "${mount[a]}/before" $N # the size is learnt from these
 for what in put get look-up large; do
