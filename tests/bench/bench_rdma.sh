@@ -119,7 +119,7 @@ row() { # SIZE NAME TIME REFERENCE REFERENCE-TIME AIM TEXT
 report() { # SIZE
 	local s=$1 h w r aim=0 mount_aim=0 tail
 	w=$(median $s ib_write_bw) r=$(median $s ib_read_bw)
-	[ $s -lt $((4 * MIB)) ] || aim=0.95 mount_aim=0.8
+	[ $s -lt $((4 * MIB)) ] || aim=0.95 mount_aim=0.9
 	row $s ib_write_bw $w ib_write_bw $w 0 ''
 	row $s ib_read_bw $r ib_read_bw $r 0 ''
 	for h in push pull; do
