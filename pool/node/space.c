@@ -26,8 +26,8 @@
  * here may be evicted, or after half of its time: once it is published, it or
  * another object is moved to the other store. So a put does not fail because
  * all objects here are protected from eviction. Waiting claims are granted in
- * order, up to a deadline; those that fit overtake others that do not, if they
- * are small or may use the headroom.
+ * order, up to a deadline; small ones that fit, and transient ones that fit in
+ * the headroom, overtake others, but large transient ones not each other.
  *
  * Evicted first to last:
  *
@@ -542,7 +542,7 @@ static void serve_claims(struct pool_node *n, uint64_t now)
 		if (lacks && (fits_headroom(n, &sp, c) ||
 			      put_fits_headroom(n, &sp, c, now)))
 			grant(n, c);
-		else if (lacks && nothing_to_evict(n, c))
+		else if (room_of(n).soon < c->bytes && nothing_to_evict(n, c))
 			refuse(n, c);
 		else if (room_of(n).now < c->bytes)
 			break;

@@ -21,8 +21,8 @@ for alert in $alerts; do
 	grep -q 'exp_alerts: \[\]' <<<"$tests" || fail "$alert: no test where it is silent"
 	grep -q 'exp_alerts:$' <<<"$tests" || fail "$alert: no test where it fires"
 	grep -qx "## $alert" "$dir/README.md" || fail "$alert: no section in README.md"
-	grep -A8 "alert: $alert\$" "$dir/alerts.yml" |
-		grep -q "runbook: \"README.md#${alert,,}\"" ||
+	grep -q "runbook: \"README.md#${alert,,}\"" \
+		< <(grep -A8 "alert: $alert\$" "$dir/alerts.yml") ||
 		fail "$alert: its runbook line names another section"
 done
 

@@ -309,8 +309,8 @@ for n in a b master; do
 		[ "$(code "${admin[$n]}/api/objects?$bad")" = 400 ] ||
 			fail "$bad is taken by $n"
 	done
-	curl -s --noproxy '*' "http://${admin[$n]}/api/objects?prefx=d" |
-		grep -q 'accepted: prefix, limit, token' || fail "what $n accepts"
+	curl -s --noproxy '*' "http://${admin[$n]}/api/objects?prefx=d" >"$tmp/accepted"
+	grep -q 'accepted: prefix, limit, token' "$tmp/accepted" || fail "what $n accepts"
 	[ "$(code "${admin[$n]}/api/nodes?a=b")" = 400 ] || fail "nodes?a=b"
 	[ "$(code "${admin[$n]}/api/drain?node=a&cancel=1")" = 400 ] ||
 		fail "a GET of a drain cancels nothing"

@@ -109,8 +109,8 @@ wait $writer 2>/dev/null || :
 also_kill=()
 start_node a --store-size 1G
 wait_until 5 joined a
-grep ' objects found in ' "$(log_of a)" | tail -n1 |
-	grep -qE 'removed: [0-9]+ unsealed' ||
+grep -qE 'removed: [0-9]+ unsealed' \
+	< <(grep ' objects found in ' "$(log_of a)" | tail -n1) ||
 	fail "removed objects are not reported: $(grep ' objects found' "$(log_of a)")"
 engine_traces verify --d "$a/n" --files 64 --size $MIB --min-present 64
 sync "$a/n"
