@@ -74,17 +74,23 @@ static uint64_t watermark(const struct pool_node *n)
 	return 2 * n->keep_free;
 }
 
+static struct room room_in(const struct pool_node *n,
+			   const struct pool_space *sp)
+{
+	uint64_t taken = n->claimed + sp->releasing;
+	struct room r;
+
+	r.soon = sp->free > n->claimed ? sp->free - n->claimed : 0;
+	r.now = sp->free > taken ? sp->free - taken : 0;
+	return r;
+}
+
 static struct room room_of(struct pool_node *n)
 {
-	struct room r;
 	struct pool_space sp;
-	uint64_t taken;
 
 	pool_store_space(n->store, &sp);
-	taken = n->claimed + sp.releasing;
-	r.soon = sp.free > n->claimed ? sp.free - n->claimed : 0;
-	r.now = sp.free > taken ? sp.free - taken : 0;
-	return r;
+	return room_in(n, &sp);
 }
 
 const struct pool_space *node_space_lately(struct pool_node *n)
@@ -223,11 +229,12 @@ static bool has_unpublished(struct pool_node *n)
 
 static struct shortfall shortfall_of(struct pool_node *n, uint64_t waiting)
 {
-	uint64_t have = room_of(n).soon, taken, size;
 	struct shortfall l = { 0, 0, false };
+	uint64_t have, taken, size;
 	struct pool_space sp;
 
 	pool_store_space(n->store, &sp);
+	have = room_in(n, &sp).soon;
 	taken = sp.used + n->claimed;
 	size = size_now(&sp) + reclaimable(n, &sp);
 	if (waiting > have)
@@ -432,6 +439,13 @@ static void refuse(struct pool_node *n, struct node_claim *c)
 	c->cb(c, -ENOSPC);
 }
 
+/* Is there space for c, with all of the headroom? */
+static bool is_in_reach(const struct pool_node *n, const struct pool_space *sp,
+			const struct node_claim *c)
+{
+	return sp->reach >= n->claimed + c->bytes;
+}
+
 /* No more cached copies can be evicted now. Does c fit in the headroom? If it
  * is not transient, only in the part that can be reclaimed. Counts it. */
 static bool fits_headroom(struct pool_node *n, const struct pool_space *sp,
@@ -439,7 +453,7 @@ static bool fits_headroom(struct pool_node *n, const struct pool_space *sp,
 {
 	uint64_t taken = sp->used + n->claimed + c->bytes;
 
-	if (sp->reach < n->claimed + c->bytes ||
+	if (!is_in_reach(n, sp, c) ||
 	    (!c->transient && taken > size_now(sp) + reclaimable(n, sp)))
 		return false;
 	pool_count(&n->c.claims_passing);
@@ -461,7 +475,7 @@ static bool put_fits_headroom(struct pool_node *n, const struct pool_space *sp,
 	over = sp->used + n->claimed + c->bytes;
 	size = size_now(sp);
 	over = over > size + c->bytes ? over - size : c->bytes;
-	if (sp->reach < n->claimed + c->bytes ||
+	if (!is_in_reach(n, sp, c) ||
 	    over >= node_room_elsewhere(n) ||
 	    (now < c->patient_ms &&
 	     (node_victim_any(n, POOL_EVICT_COUNTED, false) ||
@@ -476,11 +490,12 @@ static bool put_fits_headroom(struct pool_node *n, const struct pool_space *sp,
  * that fits would not be found. */
 static struct node_claim *first_that_fits(struct pool_node *n, uint64_t now)
 {
-	uint64_t room = room_of(n).now;
 	struct pool_list *it, *tmp;
 	struct pool_space sp;
+	uint64_t room;
 
 	pool_store_space(n->store, &sp);
+	room = room_in(n, &sp).now;
 	pool_list_each(it, tmp, &n->claims) {
 		struct node_claim *c =
 			pool_list_entry(it, struct node_claim, link);
@@ -503,7 +518,7 @@ static bool transient_is_due(struct pool_node *n, const struct pool_space *sp)
 		struct node_claim *c =
 			pool_list_entry(it, struct node_claim, link);
 
-		if (c->transient && sp->reach >= n->claimed + c->bytes)
+		if (c->transient && is_in_reach(n, sp, c))
 			return true;
 	}
 	return false;

@@ -30,8 +30,6 @@ ends=("${rdma_device[0]},${rdma_addr[0]}" "${rdma_device[1]},${rdma_addr[1]}")
 gid=("$(rdma_gid_index "${rdma_device[0]}")"
 	"$(rdma_gid_index "${rdma_device[1]}")")
 
-listens() { grep -q . < <(ss -Hltn "sport = :$1"); }
-
 # What perftest says between its two ends.
 perftest() { # PROGRAM OPTION...
 	local program=$1 server

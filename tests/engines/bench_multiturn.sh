@@ -176,7 +176,6 @@ mooncake_starts() { # sets $mooncake, or $mooncake_absent
 		wait_until 60 grep -asq '^ready' "$tmp/mooncake-$n.out"
 	done
 }
-listens() { grep -q . < <(ss -Hltn "sport = :$1"); }
 
 # ---- rounds ----
 

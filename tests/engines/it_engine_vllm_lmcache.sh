@@ -26,10 +26,9 @@ lmcache_starts() { # NODE: its server keeps only what it is about to store
 		--l2-adapter "{\"type\": \"fs_native\",
 			\"base_path\": \"${mount[$1]}/e\", \"num_workers\": 2}"
 	server_of[$1]=$engine_pid
-	wait_until 300 listens "$1"
+	wait_until 300 listens "${port_of[$1]}"
 }
 declare -A server_of=()
-listens() { grep -q . < <(ss -Hltn "sport = :${port_of[$1]}"); }
 
 objects() { find "${mount[$1]}/e" -name '*.data' | wc -l; }
 has_objects() { [ "$(objects "$1")" = "$2" ]; }

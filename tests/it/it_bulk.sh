@@ -19,7 +19,6 @@ relay() { # sets $port: of a relay to ${listen[a]} that writes to $tmp/wire
 	python3 "$(dirname "$0")/relay.py" "$port" "${to##*:}" "$tmp/wire" &
 	also_kill+=($!)
 }
-is_listened_on() { [ -n "$(ss -Hltn "sport = :$1")" ]; }
 on_wire() { grep -qa "$1" "$tmp/wire"; }
 
 lib() { # COMMAND...; $tmp/metrics: of the library, by what it logs
@@ -67,7 +66,7 @@ free_port; admin[a]=127.0.0.1:$port
 store[a]=$tmp/a.store
 relay
 relay=$port
-wait_until 10 is_listened_on "$relay"
+wait_until 10 listens "$relay"
 
 echo "== encrypted, unless both nodes say otherwise"
 pair "" ""

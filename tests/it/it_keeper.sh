@@ -23,7 +23,7 @@ kill_daemon() { # NAME
 adopted_more() { [ "$(adopted "$1")" -gt "$2" ]; }
 
 listening() { # ADDRESS yes|no
-	if grep -q . < <(ss -Hltn "sport = :${1##*:}"); then [ "$2" = yes ]; else [ "$2" = no ]; fi
+	if listens "${1##*:}"; then [ "$2" = yes ]; else [ "$2" = no ]; fi
 }
 not_there() { [ ! -e "/proc/$1" ]; } # PID
 is_two() { [ "$(cat "$1")" = 2 ]; }

@@ -20,7 +20,6 @@ for d in $a $b; do
 	state_is "$d" ACTIVE || fail "$d is not active"
 done
 
-listens() { grep -q . < <(ss -Hltn "sport = :$1"); }
 
 # perftest's two ends, each on its device. It fails by itself when the queue
 # pairs do; its exit status is that of the transfer.

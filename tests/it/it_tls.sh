@@ -131,10 +131,6 @@ cli_says() { # REGEX DIR ARGUMENT...: fails, and says so
 		fail "kvpool $* with \"$dir\" does not say \"$regex\": $(cat "$tmp/stderr")"
 }
 
-listens_at() { # PORT
-	grep -q . < <(ss -Hltn "sport = :$1")
-}
-
 echo "== kvpool asks by TLS"
 for role in master node client admin; do
 	cli $role status --admin "${admin[a]}" >"$tmp/out"
@@ -162,7 +158,7 @@ cli_says 'belongs to cluster test, and this is other' "$tmp/cluster/admin" statu
 free_port
 python3 -m http.server --bind 127.0.0.1 "$port" >/dev/null 2>&1 &
 also_kill+=($!)
-wait_until 5 listens_at "$port"
+wait_until 5 listens "$port"
 cli_says 'the admin address of a daemon with --tls-dir' "$KVTEST_TLS/admin" \
 	status --admin "127.0.0.1:$port"
 kill "$!"
@@ -171,7 +167,7 @@ impostor() { # DIR: a server with this certificate, at $port
 	openssl s_server -accept "127.0.0.1:$port" -cert "$1/tls.crt" \
 		-key "$1/tls.key" -www -quiet >/dev/null 2>&1 </dev/null &
 	also_kill+=($!)
-	wait_until 5 listens_at "$port"
+	wait_until 5 listens "$port"
 }
 impostor "$KVTEST_TLS/client"
 cli_says 'role client; accepted here: master or node' \

@@ -190,11 +190,12 @@ for ((block = $$ % 150, tries = 0; tries < 150; block = (block + 1) % 150, tries
 	exec {port_lock}>&-
 done
 next_port=$((20000 + block * 64))
+listens() { [ -n "$(ss -Hltn "sport = :$1")" ]; } # PORT
 free_port() { # sets $port
 	while :; do
 		port=$next_port
 		next_port=$((next_port + 1))
-		grep -q . < <(ss -Hltn "sport = :$port") || return 0
+		listens $port || return 0
 	done
 }
 
